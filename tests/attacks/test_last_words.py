@@ -62,10 +62,10 @@ def test_last_words_reach_no_summary(place, some):
 def test_last_words_that_a_gate_stops_are_not_told_to_who_asks_for_them_either(place):
     for words in WORDS:
         told = quoted(f"Saved it.\n{words}", "token")
-        assert told.startswith("(the model's words are not shown"), told
+        assert told.startswith("(the model's message is hidden"), told
         assert_untold(words, told)
     result = ask(place, GOOD, say(ORDER), detail=True)
-    assert result.detail.startswith("(the model's words are not shown")
+    assert result.detail.startswith("(the model's message is hidden")
     assert_untold(ORDER, json.dumps(result.as_json()))
     for words in ("the server answered with 500", ORDER, *SECRETS[:3]):
         told = "the model failed" if words in WORDS else words

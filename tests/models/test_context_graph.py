@@ -49,7 +49,7 @@ def without(name):
 def test_two_nodes_of_one_id_are_nobodys_context_and_change_nothing():
     graph, twice = graph_of("a b"), [node("a", "a"), node("b", "b"), node("a", "c")]
     for act in (ContextGraph, lambda nodes: graph.edit(lambda _: nodes)):
-        with pytest.raises(ValueError, match="one id"):
+        with pytest.raises(ValueError, match="the same id"):
             act(twice)
     assert shown(graph) == "a b"
 

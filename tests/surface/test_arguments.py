@@ -71,7 +71,7 @@ TABLE = [
     ("show", "5.0", {"path": 5.0}, "path"),
     ("show", "extra", {"path": "user/a.md", "colour": 1}, "colour"),
     ("show", "missing", {}, "path"),
-    ("show", "empty", {"path": ""}, "no file or folder"),
+    ("show", "empty", {"path": ""}, "the path is empty"),
     ("show", "half", {"path": f"user/{HALF}.md"}, "not_found"),
     ("history", "null", {"path": None}, "done"),
     ("history", "5.0", {"path": 5.0}, "path"),

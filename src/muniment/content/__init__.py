@@ -1,4 +1,4 @@
-"""What stands in a file of the memory: front matter, entries, and the gates over its characters.
+"""Parse and check the content of memory files: front matter, entries, secrets, attacks, trust and expiry.
 
 Pure; start reading at `entry.py`.
 """

@@ -1,23 +1,23 @@
-"""Which bytes may stand in the memory: the content gates together, in the order in which they are told.
+"""Run all content gates over the bytes of an entry, in a fixed order.
 
-- `check_entry`: what this program is about to write. Encoding, invisible characters, secrets, active markup;
-  the model is told the gate and the rule, never the value. Run in the worker, and again in the broker.
-- `held_for`: what somebody else wrote, before its text, name or description is shown to anyone.
-- `name_gate`: the path of an entry, read as text; both functions above do the same. A name is shown where its
-  text is not, in indexes, listings and answers.
+- `check_entry`: checks a file that this program is about to write: encoding, invisible characters, secrets,
+  active markup. The model receives the gate and the rule, never the value. Runs in the worker, and again in
+  the broker.
+- `held_for`: checks a file that another program wrote, before its text, name or description is displayed.
+- `name_gate`: checks the path of an entry as text; both functions above do the same. Indexes, listings and
+  responses display names without their text.
 
-Holds:
+Guarantees:
 
-- M1. Every gate also sees what the escapes of front matter spell: readers of YAML differ, and ours knows only
-  a part of it. So every escape counts, whatever key or value it stands in, except before the first double
-  quote, where nothing can be one.
-- M2. Secrets are refused whatever `content.secrets` says: under `redact` the worker takes them out before,
-  and what is left here could not be taken out.
-- M4. A path is judged by what its folders and file say together: hyphens, underscores, dots, capitals and
-  numbers between words count as spaces, and what is spelled `=20`, `%20`, `_x0020_` or `+` as what it spells,
-  up to `_UNSPELLINGS` times. A name has the trust of its entry; an approved one stays.
-- M3. `held_for` answers for any bytes, and by every gate that there is: a policy that lets a gate rest speaks
-  for what its own runs write, not for files of unknown origin.
+- M1. Every gate also sees the decoded escapes of front matter: YAML readers differ, and this one knows only a
+  subset. So every escape counts, in any key or value. The text before the first double quote has no escapes.
+- M2. Secrets are rejected for any value of `content.secrets`: under `redact` the worker redacts them earlier,
+  and a secret that is left here could not be redacted.
+- M3. `held_for` accepts any bytes and uses every gate: a policy that turns a gate off decides about texts of
+  its own runs, not about files of unknown origin.
+- M4. A path is checked as the text of its folders and file together: hyphens, underscores, dots, capitals and
+  numbers between words count as spaces. `=20`, `%20`, `_x0020_` and `+` count as the characters that they
+  encode, up to `_UNSPELLINGS` times. A name has the trust of its entry; an approved name stays.
 
 Attacked in tests/units/content/test_admission.py.
 """
@@ -44,22 +44,24 @@ from muniment.kernel.path import FILE_SUFFIX
 
 # -- instructions ------------------------------------------------------------------------------------
 #
-# Text that addresses an agent instead of stating a fact: a tripwire before review.
+# Find text that addresses an agent instead of stating a fact: a tripwire before review.
 #
-# Holds, for the words of `instructions.toml`:
+# Guarantees, for the words of `instructions.toml`:
 #
-# - I1. Of any trust: tokens, tags and blocks that tell a model who speaks; calls of tools as models write
-#   them; the marks that this program puts around facts and memory; and attempts to have earlier instructions
-#   dropped, in English, German, French, Spanish, Italian, Portuguese, Russian, Chinese, Japanese and Korean.
-# - I2. Of trust `agent` or `external` also: orders to whoever reads, acts behind the user's back, delayed
-#   orders, text that copies itself, claims of authority, and requests for data or files that lie elsewhere.
+# - I1. For any trust: tokens, tags and blocks that set the speaker for a model; tool calls in the syntax of
+#   models; the marks that this program puts around facts and memory; and attempts to override earlier
+#   instructions, in English, German, French, Spanish, Italian, Portuguese, Russian, Chinese, Japanese and
+#   Korean.
+# - I2. Also, for trust `agent` or `external`: orders to the reader, acts hidden from the user, delayed
+#   orders, text that copies itself, claims of authority, and requests for data or files outside the
+#   workspace.
 # - I3. Case, accents, compatibility forms, invisible characters and lookalike letters of Greek and Cyrillic
-#   make no difference; for attempts to drop instructions, neither does anything that stands between letters.
+#   make no difference; for attempts to override instructions, nor do characters between letters.
 # - I4. A preference or convention in the imperative from `owner` or `workspace` is a fact, and passes.
-# - I5. Linear time: RE2, and one pass a view.
+# - I5. Linear time: RE2, and one pass per view.
 #
-# What does not hold: anybody can say the same in other words. What stops such a text is that it is stored
-# with its trust and shown as data; a hit only asks a person to look.
+# Not guaranteed: an attacker can use other words. The defence against such a text is that it is stored with
+# its trust and displayed as data; a match only requests a review by the user.
 #
 # Attacked in tests/units/content/test_instructions.py, with tests/facts/injections.json and benign.json.
 
@@ -86,13 +88,13 @@ class _Rule:
 
 
 def addressed_to_agent(text: str, trust: Trust) -> str | None:
-    """The rule by which `text` addresses an agent (I1, I2), or None.
+    """Return the rule by which `text` addresses an agent (I1, I2), or None.
 
     Args:
-        text: a fact, or a whole file without the line that this program stamped.
-        trust: of who said it.
+        text: a fact, or a complete file without the line that this program added.
+        trust: trust of its author.
 
-    Cost: about 15 µs a KiB of ASCII, 60 µs of other text.
+    Cost: about 15 µs per KiB of ASCII, 60 µs of other text.
     """
     for spelling in _spellings(text):
         for view, low in _SEARCHES:
@@ -119,7 +121,7 @@ _SEARCHES: Final[tuple[tuple[_View, bool], ...]] = (
 
 @cache
 def rules() -> tuple[_Rule, ...]:
-    """The shipped rules. Cost: reads one file of the package, once a process."""
+    """Return the rules of the package. Cost: reads one file, once per process."""
     tables = shipped_tables("muniment.content", "instructions")
     parts: dict[str, str] = tables["part"]
     return tuple(
@@ -134,7 +136,7 @@ def rules() -> tuple[_Rule, ...]:
 
 
 def _written(pattern: str, parts: dict[str, str], view: _View) -> str:
-    """A pattern with its parts, in the letters of its view."""
+    """Expand the parts of a pattern and fold it like its view."""
     while _PART.search(pattern):
         pattern = _PART.sub(lambda found: parts[found[1]], pattern)
     if view == "raw":
@@ -150,7 +152,7 @@ def _any(view: _View, *, low: bool) -> Any:
 
 
 def _spellings(text: str) -> list[dict[_View, str]]:
-    """The views of `text`; a second time with lookalikes as Latin letters, where there may be some."""
+    """Return the views of `text`; if it may have lookalikes, also the views with Latin letters."""
     if text.isascii():
         words = b" ".join(text.encode().translate(_ASCII_WORDS).split()).decode()
         return [{"raw": text, "words": f" {words} ", "letters": words.replace(" ", "")}]
@@ -176,71 +178,71 @@ def without_marks(text: str) -> str:
 # -- admission ---------------------------------------------------------------------------------------
 
 _UNSPELLINGS: Final = 3
-"""How often a name is read for what it spells: `=3d20` spells `=20`."""
+"""Passes that decode the escapes of a name: `=3d20` decodes to `=20`."""
 
 _SPELLED: Final = re.compile(r"(?:[=%][0-9A-Fa-f]{2})+|_x(?P<code>00[0-9A-Fa-f]{2})_|\+")
 _HUMP: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-"""Where a word begins in `camelCase` and `HTTPServer`."""
+"""The start of a word in `camelCase` and `HTTPServer`."""
 
 _BETWEEN: Final = re.compile(r"[-_./\\,;+&@=]+")
 _ENDS: Final = "md"
-"""A word at the end of each line, so that no rule reads on from one to the next."""
+"""A word at the end of each line, so that no rule matches across lines."""
 
 _NUMBER: Final = re.compile(r"(?<![^\W_])[0-9]+(?![^\W_])")
 
 SECRETS: Final = "secrets"
 INSTRUCTIONS: Final = "instructions"
-"""Gates that have a key of their own in a policy."""
+"""Gates that have a separate key in a policy."""
 
 NAME: Final = "name"
-"""What `held_for` calls every gate that a path does not pass: such an entry is in no listing either."""
+"""The result of `held_for` for any gate that rejects a path: listings do not show such an entry."""
 
 _ALL_GATES: Final = (*GATES, ACTIVE_MARKUP)
 
 
 def check_entry(data: bytes, rel: str, content: Content) -> None:
-    """Pass a whole file through the gates that `content` turns on (M1, M2).
+    """Check a complete file with the gates that `content` turns on (M1, M2).
 
     Args:
-        data: the file, to its last byte.
+        data: the complete file.
         rel: its path inside its scope.
-        content: of the effective policy. `instructions` is none of this function's business: such text may
-            be written, and waits for review.
+        content: of the effective policy. `instructions` is not checked here: such text may be written, and
+            waits for review.
 
     Raises:
-        ToolError: the bytes are not UTF-8 or hold NUL, or an escape spells half a character.
-        ContentRejected: a gate refuses the file; `rule` is its name, the message names line and rule.
+        ToolError: the bytes are not UTF-8 or contain NUL, or an escape encodes half a character.
+        ContentRejected: a gate rejects the file; `rule` is its name, the message has line and rule.
 
     Cost: about 40 µs for an ordinary entry.
     """
     text = decode(data)
     if (gate := _gate_in_name(rel, content.reject)) is not None:
-        raise ContentRejected(f"the path holds what the gate {gate!r} refuses; use another name", rule=gate)
+        raise ContentRejected(f"the gate {gate!r} rejects the path; use another name", rule=gate)
     other = spelled(text)
     _check_characters(text, other, content.reject)
     if other is not None:
-        encode(other.replace("\0", ""))  # NUL is for the gates to judge; half a character is for none of them
+        encode(other.replace("\0", ""))  # The gates handle NUL; none of them handles half a character
     found = find_secret(data, rel)
     if found is not None:
-        where = f"line {found.line} holds" if found.line else "the path holds"
-        raise ContentRejected(f"{where} what looks like a secret ({found.rule}); leave it out", rule=SECRETS)
+        where = f"line {found.line} contains" if found.line else "the path contains"
+        raise ContentRejected(f"{where} a possible secret ({found.rule}); remove it", rule=SECRETS)
     if ACTIVE_MARKUP in content.reject and (line := _active(text, other)) is not None:
-        what = "markup that runs or loads something when it is shown; write it as code or leave it out"
-        raise ContentRejected(f"line {line} holds {what}", rule=ACTIVE_MARKUP)
+        what = "markup that runs or loads something when displayed; write it as code or remove it"
+        raise ContentRejected(f"line {line} contains {what}", rule=ACTIVE_MARKUP)
 
 
 def held_for(data: bytes, rel: str, trust: Trust) -> str | None:
-    """The gate for which a file that Muniment did not write is held back, or None (M1, M3).
+    """Return the gate that withholds a file from another author, or None (M1, M3).
 
     Args:
-        data: the file. Bytes that are not UTF-8 are somebody else's business, and hide nothing here.
-        rel: its path, with its scope where that is shown.
-        trust: of files in its scope that Muniment did not write.
+        data: the file. Bytes that are not UTF-8 are reported elsewhere, and hide nothing here.
+        rel: its path, with its scope if that is displayed.
+        trust: trust of files in its scope that Muniment did not write.
 
     Returns:
         One of `muniment.content.gates.GATES`, `marks`, `secrets`, `active-markup`, `instructions`, `name`.
 
-    Cost: about 60 µs for a KiB of English, 120 µs where letters have accents; it grows with the file.
+    Cost: about 60 µs for a KiB of English, 120 µs if letters have accents; linear in the file.
     """
     if _gate_in_name(rel, _ALL_GATES) is not None or addressed_to_agent(name_as_text(rel), trust) is not None:
         return NAME
@@ -261,23 +263,24 @@ def held_for(data: bytes, rel: str, trust: Trust) -> str | None:
 
 
 def name_gate(rel: str, trust: Trust) -> str | None:
-    """Return the gate that the path of an entry does not pass as text, or None (M4).
+    """Return the gate that rejects the path of an entry as text, or None (M4).
 
     Args:
         rel: the path inside its scope, or with it.
-        trust: of whoever made the name.
+        trust: trust of the author of the name.
 
     Cost: about 0.2 ms, most of it for secrets.
     """
     if (gate := _gate_in_name(rel, _ALL_GATES)) is not None:
         return gate
     if addressed_to_agent(name_as_text(rel), trust):
-        return INSTRUCTIONS  # Before secrets: a name with a secret is rejected in any case, this one waits.
+        # Before secrets: a name with a secret is rejected anyway; this name waits for review.
+        return INSTRUCTIONS
     return SECRETS if find_secret(b"", rel) is not None else None
 
 
 def name_as_text(rel: str) -> str:
-    """What a path says in the ways in which a reader may take it, one a line: as it stands, then as words."""
+    """Return the texts that a reader may see in a path, one per line: the path, then its words."""
     path = _unspelled_path(rel)
     words = " ".join(_BETWEEN.sub(" ", _HUMP.sub(" ", path)).split())
     views = dict.fromkeys((path, words, " ".join(_NUMBER.sub(" ", words).split())))
@@ -294,7 +297,7 @@ def _unspelled_path(rel: str) -> str:
 
 
 def _unspelled(found: re.Match[str]) -> str:
-    """What an escape of a name spells; bytes that are not UTF-8 are themselves."""
+    """Decode an escape of a name; bytes that are not UTF-8 become U+FFFD."""
     if found[0] == "+":
         return " "
     if found["code"]:
@@ -303,12 +306,12 @@ def _unspelled(found: re.Match[str]) -> str:
 
 
 def _gate_in_name(rel: str, reject: Collection[str]) -> str | None:
-    """The gate of characters, markup or hidden secrets that a path does not pass; None: it passes all.
+    """Return the gate for characters, markup or encoded secrets that rejects a path, or None.
 
-    A secret that stands in it as it is, or as words, is what `find_secret` finds in any path.
+    A secret in plain text or as words is found by `find_secret` for any path.
     """
     if rel.isascii() and _SPELLED.search(rel) is None:
-        return None  # The grammar lets in no ASCII that any of them refuses.
+        return None  # The name grammar allows no ASCII character that a gate rejects.
     path = _unspelled_path(rel)
     try:
         _check_characters(path, None, reject)
@@ -320,7 +323,7 @@ def _gate_in_name(rel: str, reject: Collection[str]) -> str | None:
 
 
 def is_cut(before: bytes, after: bytes) -> bool:
-    """Whether a text is another one of which lines were taken: nothing in it is new but blank lines."""
+    """Return whether a text equals another one after removing lines; new blank lines are allowed."""
     standing = iter(before.splitlines())
     return all(line in standing for line in after.splitlines() if line.strip())
 
@@ -339,41 +342,41 @@ def _active(text: str, other: str | None) -> int | None:
 
 # -- hearsay -----------------------------------------------------------------------------------------
 #
-# What people and programs are told of a model's last words.
+# Prepare the last message of a model for users and programs.
 #
-# Words that pass every content gate, whatever a policy says, are told as text of the least trust: fenced,
-# with nothing invisible. Of any others it is told only which gate stopped them.
+# A message that passes every content gate, under any policy, is displayed as text of the least trust: fenced,
+# without invisible characters. For any other message, only the gate that rejected it is displayed.
 #
-# Does not hold: words that pass may still be false, or ask for something in words that no rule knows. They
-# are data for whoever asked to see them.
+# Not guaranteed: a message that passes may still be false, or request something in words that no rule knows.
+# It is data for the caller who requested it.
 
 MAX_QUOTED_CHARS: Final = 300
-"""Characters of a model's words that anybody is told."""
+"""Characters of a model's message that are displayed."""
 
 
 def stopped_by(words: str, trust: Trust = Trust.EXTERNAL) -> str | None:
-    """The gate that words do not pass; None: they pass all.
+    """Return the gate that rejects a text, or None.
 
     Args:
-        words: of a model.
-        trust: `WORKSPACE` for sentences of ours that may quote them, and address whoever reads.
+        words: text of a model.
+        trust: `WORKSPACE` for sentences of this program that may quote a model and address the reader.
     """
     return held_for(words.encode("utf-8", "replace"), "", trust)
 
 
 def own(sentence: str, instead: str) -> str:
-    """A sentence of ours that may quote a model or its server; another one if it does not pass the gates."""
+    """Return a sentence of this program that may quote a model, or `instead` if a gate rejects it."""
     return sentence if sentence and stopped_by(sentence, Trust.WORKSPACE) is None else instead
 
 
 def quoted(words: str, token: str) -> str:
-    """A model's words as data.
+    """Quote a model's message as data.
 
     Args:
-        words: of any length; the whole of them is gated.
+        words: of any length; the complete text is checked.
         token: random text for the fence.
     """
     gate = stopped_by(words)
     if gate is not None:
-        return f"(the model's words are not shown: they do not pass the gate {gate!r})"
+        return f"(the model's message is hidden: the gate {gate!r} rejects it)"
     return fenced(visible(one_line(words)[:MAX_QUOTED_CHARS]), "words of the model", token)

@@ -1,16 +1,17 @@
-"""Compare the words of a description with a text, for a person who names an entry in other words. Pure.
+"""Compare a user's description of an entry with texts, if the user does not quote the entry. Pure.
 
-- D1. Function and question words of the description's language say nothing, and no particle of a script
-  without spaces does; some words only beside a question word, as in "how long". A word with a capital inside
-  a sentence is a name and never one of them. Words that deny or end something do say something.
-- D2. Of these, a text that is to be removed may leave out question words, articles, auxiliary verbs and the
-  like (`structure`). It has to have the others, such as prepositions and pronouns: they say who owns what,
-  from where and to whom.
-- D3. A text says a word if it has the same form of it: inflections only order what is near. Names have to
-  come in the same order. A description with a piece of a script without spaces is said by no text.
+- D1. Function and question words of the description's language are ignored, and so are the particles of
+  scripts without spaces. Some words are ignored only next to a question word, as in "how long". A word with a
+  capital inside a sentence is a name and is never ignored. Words that deny or end something are never
+  ignored.
+- D2. A text that is to be removed may lack question words, articles, auxiliary verbs and similar words
+  (`structure`). It must have the other function words, such as prepositions and pronouns: they express owner,
+  origin and receiver.
+- D3. A text contains a word only in the same form: inflections only rank near texts. Names must be in the
+  same order. A description with a piece of a script without spaces never matches strictly.
 
-`DescribedWords.is_said_by` is strict: every word is said. `DescribedWords.share` only orders what is near.
-The tables are in `function_words.toml`. What does not hold: that another word for the same thing is found.
+`DescribedWords.is_said_by` is strict: the text contains every word. `DescribedWords.share` only ranks near
+texts. The tables are in `function_words.toml`. Not guaranteed: a synonym is not found.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from muniment.kernel.normal_forms import normalised
 from muniment.kernel.path import fold
 
 MAX_CHARS: Final = 8_000
-"""Characters of a text that are compared; what people describe is a sentence, an item or a paragraph."""
+"""Characters of a text that are compared; users describe a sentence, an item or a paragraph."""
 
 _STEM_CHARS: Final = 4
-"""Characters that two inflections of a word share at least."""
+"""Minimum characters that two inflections of a word share."""
 
 _NEAR_SHARE: Final = 0.6
-"""Share of the longer word that two words have in common if one is near the other."""
+"""Share of the longer word that two near words have in common."""
 
 _NEAR_PAIRS: Final = 0.5
-"""Share of the pairs of characters of a piece that a text has if it says something near it."""
+"""Share of the character pairs of a piece that a near text contains."""
 
 _WORD: Final = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 _CLITIC: Final = re.compile("['\u2019](?:s|d|m|ll|re|ve)\\Z", re.IGNORECASE)
@@ -61,7 +62,7 @@ class _Tables(NamedTuple):
 
 @cache
 def _tables() -> _Tables:
-    """Return the shipped tables. Cost: reads and compiles a file of the package, once a process."""
+    """Return the tables of the package. Cost: reads and compiles a file, once per process."""
     tables = shipped_tables("muniment.content", "function_words")
     running = {name: [each.strip() for each in line.split(",")] for name, line in tables["running"].items()}
     suffixes = sorted(running.pop("ko"), key=len, reverse=True)
@@ -81,7 +82,7 @@ def _tables() -> _Tables:
 
 
 class _CutWord(NamedTuple):
-    """A word of a text: folded, and whether it is written with a capital."""
+    """A word of a text, folded, and whether it is written with a capital."""
 
     text: str
     is_capital: bool
@@ -89,11 +90,11 @@ class _CutWord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SaidText:
-    """A text, cut into what descriptions are compared with.
+    """A text, split for the comparison with descriptions.
 
     Attributes:
-        words: those that stand by themselves, folded, in order, with whether one begins with a capital.
-        running: runs of the scripts without spaces, each between spaces.
+        words: folded words of scripts with spaces, in order, with whether one begins with a capital.
+        running: runs of the scripts without spaces, joined by spaces.
     """
 
     words: Mapping[str, bool]
@@ -101,7 +102,7 @@ class SaidText:
 
     @classmethod
     def of(cls, text: str) -> SaidText:
-        """Cut a text, of which `MAX_CHARS` characters are read. Cost: linear."""
+        """Split the first `MAX_CHARS` characters of a text. Cost: linear."""
         words: dict[str, bool] = {}
         running: list[str] = []
         for word in _cut(text[:MAX_CHARS]):
@@ -114,12 +115,12 @@ class SaidText:
 
 @dataclass(frozen=True, slots=True)
 class DescribedWords:
-    """The words of a description that say something (D1).
+    """The significant words of a description (D1).
 
     Attributes:
-        words: those that stand by themselves, in order, with whether they are names.
-        pieces: those of scripts without spaces.
-        relations: function words that a text has to have too, if it is to be removed (D2).
+        words: words of scripts with spaces, in order, with whether they are names.
+        pieces: pieces of scripts without spaces.
+        relations: function words that a text must also have before it is removed (D2).
     """
 
     words: Mapping[str, bool]
@@ -128,7 +129,7 @@ class DescribedWords:
 
     @classmethod
     def of(cls, text: str) -> DescribedWords:
-        """Return what a description says. Cost: linear; `MAX_CHARS` characters are read."""
+        """Split the first `MAX_CHARS` characters of a description. Cost: linear."""
         cut = list(_cut(text[:MAX_CHARS]))
         plain = [word for word in cut if not is_running(word.text)]
         said = [word.text for word in plain]
@@ -146,16 +147,16 @@ class DescribedWords:
 
     @property
     def units(self) -> tuple[str, ...]:
-        """The words and pieces."""
+        """Return the words and pieces."""
         return (*self.words, *self.pieces)
 
     @property
     def is_telling(self) -> bool:
-        """Whether it says enough to mean one entry: two words, or a longer piece."""
+        """Return whether the description is specific enough for one entry: two words, or a longer piece."""
         return len(self.units) > 1 or any(len(piece) > 3 for piece in self.pieces)  # noqa: PLR2004  two pairs
 
     def is_said_by(self, said: SaidText) -> bool:
-        """Return whether a text says every word, and names in the same order (D2, D3)."""
+        """Return whether a text contains every word, and the names in the same order (D2, D3)."""
         if not self.words or self.pieces or not {*self.words, *self.relations} <= {*said.words}:
             return False
         places = {word: place for place, word in enumerate(said.words)}
@@ -163,17 +164,17 @@ class DescribedWords:
         return names == sorted(names)
 
     def said_in(self, said: SaidText) -> frozenset[str]:
-        """Return the words and pieces that a text says, or something near them."""
+        """Return the words and pieces that a text contains, exactly or nearly."""
         return frozenset(unit for unit in self.units if self._is_near(unit, said))
 
     def share(self, said: SaidText, weights: Mapping[str, float]) -> float:
-        """Return the share of the words, by weight, that a text says, or something near them: 0 to 1."""
+        """Return the weighted share (0 to 1) of the words that a text contains, exactly or nearly."""
         whole = sum(weights[unit] for unit in self.units)
         near = self.said_in(said)
         return sum(weights[unit] for unit in self.units if unit in near) / whole if whole else 0.0
 
     def beginnings(self) -> Iterator[str]:
-        """Yield the beginnings by which a table finds texts that say something near a word."""
+        """Yield the prefixes by which a table finds texts that contain a near word."""
         for word in self.words:
             length = max(_STEM_CHARS, round(len(word) * _NEAR_SHARE))
             yield word if len(word) <= _STEM_CHARS or _has_digit(word) else word[:length]
@@ -186,7 +187,7 @@ class DescribedWords:
 
 
 def _cut(text: str) -> Iterator[_CutWord]:
-    """Yield the words of a text in order, without what English puts after an apostrophe."""
+    """Yield the words of a text in order, without English endings after an apostrophe."""
     for found in _WORD.finditer(normalised("NFC", text)):
         written = _CLITIC.sub("", found[0])
         for number, word in enumerate(split_words(written)):
@@ -194,9 +195,10 @@ def _cut(text: str) -> Iterator[_CutWord]:
 
 
 def _function_words(words: Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the function words of the language that has most of the words, and those that are structure.
+    """Return the function words of the most frequent language of the words, and its structure words.
 
-    Of several languages it is all their function words, and only what is structure in each of them.
+    If several languages are equally frequent: all their function words, and the structure words that are
+    common to all.
     """
     tables = _tables()
     counts = {name: sum(word in known for word in words) for name, known in tables.languages.items()}
@@ -210,13 +212,13 @@ def _function_words(words: Sequence[str]) -> tuple[frozenset[str], frozenset[str
 
 
 def _is_degree(words: Sequence[str], number: int) -> bool:
-    """Return whether a word only asks for a degree, as in "how long"."""
+    """Return whether a word is only part of a question about a degree, as in "how long"."""
     beside = {*words[max(0, number - 1) : number], *words[number + 1 : number + 2]}
     return words[number] in _tables().degrees and bool(beside & _tables().questions)
 
 
 def _is_beside_question(words: Sequence[str], number: int) -> bool:
-    """Return whether a word belongs to a question word, as in "how long", or opens the description."""
+    """Return whether a word belongs to a question word, as in "how long", or is the first word."""
     if words[number] not in _tables().beside:
         return False
     beside = {*words[max(0, number - 1) : number], *words[number + 1 : number + 2]}
@@ -224,7 +226,7 @@ def _is_beside_question(words: Sequence[str], number: int) -> bool:
 
 
 def _pieces(run: str) -> Iterator[str]:
-    """Yield what stands between particles in a run of a script without spaces (D1)."""
+    """Yield the pieces between particles in a run of a script without spaces (D1)."""
     tables = _tables()
     if _HANGUL.fullmatch(run):
         if run not in tables.languages["ko"]:
@@ -249,13 +251,13 @@ def _has_digit(word: str) -> bool:
 
 
 def _common(one: str, other: str) -> int:
-    """Return how many characters two words have in common at their beginnings."""
+    """Return the length of the common prefix of two words."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (first, second) in pairs if first != second), min(len(one), len(other)))
 
 
 def _are_near(one: str, other: str) -> bool:
-    """Return whether two words begin so much alike that one may be the other."""
+    """Return whether the common prefix of two words is so long that they may be inflections of each other."""
     first, second = _bare(one), _bare(other)
     if first == second:
         return True
@@ -266,7 +268,7 @@ def _are_near(one: str, other: str) -> bool:
 
 
 def weights_of(description: DescribedWords, texts: Sequence[SaidText]) -> dict[str, float]:
-    """Return how much each word of a description says among some texts: the fewer say it, the more."""
+    """Return a weight for each word of a description: the fewer texts contain it, the higher the weight."""
     near = [description.said_in(said) for said in texts]
     counts = {unit: sum(unit in each for each in near) for unit in description.units}
     return {unit: 1 / (1 + count) ** 0.5 for unit, count in counts.items()}

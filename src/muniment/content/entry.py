@@ -1,20 +1,19 @@
-"""An entry as text: read it, complete it, put its provenance in. Pure; nothing here opens a file.
+"""Read an entry, complete its front matter, and add its provenance. Pure: this module opens no files.
 
-Holds:
+Guarantees:
 
-- C1. `parse` is total: any bytes give an `Entry`. A key that cannot be read counts as absent and leaves a
-  note.
-- C2. The body has no say in what the keys are, and of two equal keys the first counts: a line that is added
-  below never changes what the lines above it said. (YAML readers take the last or refuse the file.)
-- C3. `completed` adds or takes away whole lines of front matter and changes no other
-  character: byte order mark, line breaks, comments, order and spelling of keys stay.
-- C4. With provenance there is exactly one `muniment` key, for this reader and for those of YAML,
-  whatever the text claimed of itself. A line of a form that this reader does not know and another one may
-  take for that key (`? muniment`, `&x muniment: …`, an alias) is refused rather than guessed at.
+- C1. `parse` is total: any bytes give an `Entry`. An unreadable key counts as absent and adds a note.
+- C2. The body cannot change the keys. Of two equal keys the first counts: a line that is added below never
+  changes the meaning of the lines above it. (YAML readers use the last one or reject the file.)
+- C3. `completed` adds or removes complete lines of front matter and changes no other character: byte order
+  mark, line breaks, comments, order and spelling of keys stay.
+- C4. With provenance there is exactly one `muniment` key, for this reader and for YAML readers, even if the
+  text had one before. A line that this reader does not understand but another may read as that key (`?
+  muniment`, `&x muniment: …`, an alias) is rejected.
 
-What does not hold: the `muniment` line proves nothing. Anyone who can edit the file can edit it; what counts
-is the ledger. A value may hold any character that YAML can write as an escape, which no gate over the bytes
-of the file has seen; whoever shows a value cleans it with `muniment.content.gates`.
+Not guaranteed: the `muniment` line proves nothing. Anyone who can edit the file can edit it; the ledger
+decides. A value may contain any character that YAML can write as an escape, which no gate over the bytes of
+the file has seen; code that displays a value cleans it with `muniment.content.gates`.
 
 Attacked in tests/units/content/test_entry.py and test_front_matter.py.
 """
@@ -53,33 +52,33 @@ from muniment.kernel.path import FILE_SUFFIX
 
 
 class EntryType(StrEnum):
-    """What kind of thing an entry tells, in the words of existing memory directories."""
+    """The kind of an entry, with the names used by existing memory directories."""
 
     USER = "user"
-    """Who the user is and likes."""
+    """Facts about the user."""
     FEEDBACK = "feedback"
-    """How to work."""
+    """Instructions for how to work."""
     PROJECT = "project"
-    """What holds in ongoing work."""
+    """Facts about ongoing work."""
     REFERENCE = "reference"
-    """Where something is to be found."""
+    """Locations where something can be found."""
 
 
 T = TypeVar("T")
 
 TYPES: Final[tuple[str, ...]] = tuple(EntryType)
-"""What `type` may be."""
+"""Valid values of `type`."""
 
 PROVENANCE_KEY: Final = "muniment"
 
 EXPIRY_KEY: Final = "expires"
-"""The key of an end that a person gave: after it the entry is hidden."""
+"""Key of an end date that the caller gave: after it the entry is hidden."""
 
 ENDS_KEY: Final = "ends"
-"""The key of an end that was inferred from words: after it the entry is still found."""
+"""Key of an end date that was inferred from the text: after it recall still finds the entry."""
 
 MAX_NAME_CHARS: Final = 80
-"""Characters of a name that is derived or listed: a heading still fits."""
+"""Characters of a name that is derived or listed: short enough for a heading."""
 
 MAX_DESCRIPTION_CHARS: Final = 150
 """Characters of a description that is derived or listed: about two lines of a terminal."""
@@ -94,21 +93,21 @@ _MARKER: Final = re.compile(r"(?:[-*+>]|[0-9]{1,9}[.)])[ \t]+")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One memory, as its file says.
+    """The content of an entry file.
 
     Attributes:
         name: from front matter, without outer white space; None if absent, empty or not readable.
-        description: likewise.
+        description: same as `name`.
         type: one of `TYPES`, or None.
-        keywords: without the empty ones.
-        expires: the last day on which it is shown, or a time in UTC; None: its keys name no date such as
-            2026-12-31.
-        ends: the last day on which it holds, as its words say; None: its keys name no such day.
+        keywords: without empty ones.
+        expires: the last day on which the entry is visible, or a time in UTC; None: its key has no date such
+            as 2026-12-31.
+        ends: the last day on which the fact is true, inferred from its text; None: its key has no such day.
         muniment: the JSON object of the provenance line, unchecked, or None.
-        body: everything behind the front matter.
-        notes: what was not understood, by line; never holds text of the file.
-        text: all of it.
-        front: where its front matter is in that; None: it has none.
+        body: the text after the front matter.
+        notes: the problems found, by line; they never contain text of the file.
+        text: the complete text.
+        front: the position of the front matter in `text`; None: missing.
     """
 
     name: str | None
@@ -125,11 +124,11 @@ class Entry:
 
     @property
     def has_end(self) -> bool:
-        """Whether it expires or ends."""
+        """Return whether it expires or ends."""
         return self.expires is not None or self.ends is not None
 
     def lasts(self, end: End | None) -> bool:
-        """Return whether it holds as long as a fact with this end, and is not hidden before that."""
+        """Return whether it lasts as long as a fact with this end, and is not hidden earlier."""
         if end is None:
             return not self.has_end
         is_shown = self.expires is None or (end.is_explicit and self.expires[:_DAY_CHARS] >= str(end.day))
@@ -145,17 +144,17 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Titled:
-    """What an entry is called where its front matter may not say; neither is ever empty."""
+    """The name and description of an entry for display; neither is ever empty."""
 
     name: str
     description: str
 
 
 def parse(data: bytes | str) -> Entry:
-    """Read an entry (C1, C2).
+    """Parse an entry (C1, C2).
 
     Args:
-        data: the file, or its first bytes. Bytes that are not UTF-8 read as U+FFFD, with a note.
+        data: the file, or its first bytes. Bytes that are not UTF-8 become U+FFFD, with a note.
     """
     notes: list[str] = []
     text = data if isinstance(data, str) else data.decode("utf-8", "replace")
@@ -170,9 +169,9 @@ def parse(data: bytes | str) -> Entry:
     fields: dict[str, Field] = {}
     for field in front.fields:
         if field.key is None:
-            notes.append(f"line {field.line} is not understood")
+            notes.append(f"line {field.line} is not `key: value`")
         elif field.key in fields:
-            notes.append(f"line {field.line}: a second {_shown(field.key)}, the first counts")
+            notes.append(f"line {field.line}: duplicate {_shown(field.key)}; the first one counts")
         else:
             fields[field.key] = field
     return Entry(
@@ -191,12 +190,12 @@ def parse(data: bytes | str) -> Entry:
 
 
 def titled(entry: Entry, rel_path: RelPath | str) -> Titled:
-    """Name and description of an entry, derived where front matter has none.
+    """Return name and description of an entry; derive the ones that front matter does not have.
 
-    The name is that of the front matter, else the first heading of the body, else the stem of the file. The
-    description is that of the front matter, else the first line of the body that is neither blank, nor a
-    heading, nor in a code block, else the name. What is derived is one line of at most `MAX_NAME_CHARS` or
-    `MAX_DESCRIPTION_CHARS` characters without invisible ones.
+    The name comes from the front matter, or from the first heading of the body, or is the stem of the
+    file. The description comes from the front matter, or is the first line of the body that is neither
+    blank, nor a heading, nor in a code block, or is the name. A derived text is one line of at most
+    `MAX_NAME_CHARS` or `MAX_DESCRIPTION_CHARS` characters without invisible ones.
     """
     if entry.name is not None and entry.description is not None:
         return Titled(entry.name, entry.description)
@@ -217,14 +216,15 @@ def completed(
     provenance: Mapping[str, object] | None = None,
     changed: Collection[str] = (),
 ) -> str:
-    """The text of `entry` with front matter that has the keys of `labels` (C3).
+    """Return the text of `entry` with front matter that has the keys of `labels` (C3).
 
-    A key that is there stays as it is, readable or not, unless it is among `changed`; missing ones are added
-    behind the last line. With `provenance` that is its only `muniment` key, on the last line of all.
+    An existing key stays unchanged, readable or not, unless it is in `changed`; missing keys are added after
+    the last line. If `provenance` is given, it becomes the only `muniment` key, on the last line of the front
+    matter.
 
     Raises:
-        TooLarge: the front matter would pass `MAX_FRONT_MATTER_BYTES`.
-        ContentRejected: a line of it may be the key of the provenance to another reader (C4); rule
+        TooLarge: the front matter would be longer than `MAX_FRONT_MATTER_BYTES`.
+        ContentRejected: another reader may read one of its lines as the provenance key (C4); rule
             `front-matter`.
     """
     fields = entry.front.fields if entry.front is not None else ()
@@ -243,19 +243,19 @@ def completed(
 
 
 def shortened(text: str, limit: int) -> str:
-    """`text` cut to `limit` characters, the last of them an ellipsis if anything was cut."""
+    """Return `text` cut to `limit` characters, ending in an ellipsis if anything was cut."""
     return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
 
 
 def _require_no_hidden_key(text: str, fields: Sequence[Field]) -> None:
-    """Refuse lines outside our subset that may spell the key of the provenance to a reader of YAML (C4)."""
+    """Reject lines outside the subset that a YAML reader may read as the provenance key (C4)."""
     for field in fields:
         if field.key is not None:
             continue
         written_out = unescaped(text[field.start : field.end])
         if "*" in written_out or PROVENANCE_KEY in _BLANK_OR_BACKSLASH.sub("", written_out):
             raise ContentRejected(
-                f"line {field.line} of the front matter is no `key: value`; write it so, or leave it out",
+                f"line {field.line} of the front matter is not `key: value`; correct or remove it",
                 rule="front-matter",
             )
 
@@ -276,7 +276,7 @@ def _edited(text: str, front: FrontMatter | None, gone: Sequence[Field], lines: 
 
 
 def _read(field: Field | None, reader: Callable[[str, Sequence[str]], T], notes: list[str]) -> T | None:
-    """What a key says; None, with a note, where its value cannot be read."""
+    """Return the value of a key, or None and a note if it cannot be read."""
     if field is None:
         return None
     try:
@@ -293,7 +293,7 @@ def _as_text(first: str, rest: Sequence[str]) -> str | None:
 def _as_type(first: str, rest: Sequence[str]) -> str | None:
     value = _as_text(first, rest)
     if value is not None and value not in TYPES:
-        raise ValueError(f"is none of {', '.join(TYPES)}")
+        raise ValueError(f"is not one of {', '.join(TYPES)}")
     return value
 
 
@@ -306,10 +306,10 @@ def _as_time(first: str, rest: Sequence[str]) -> str | None:
     if value is None:
         return None
     with suppress(ValueError, OverflowError):
-        if _DATE.match(value):  # fromisoformat alone takes a bare number for a date, too
+        if _DATE.match(value):  # fromisoformat alone reads a bare number as a date, too
             found = datetime.fromisoformat(value)
             return value if len(value) == _DAY_CHARS else utc_text(found.replace(tzinfo=found.tzinfo or UTC))
-    raise ValueError("is no date such as 2026-12-31")
+    raise ValueError("is not a date such as 2026-12-31")
 
 
 def _as_day(first: str, rest: Sequence[str]) -> date | None:
@@ -320,12 +320,12 @@ def _as_day(first: str, rest: Sequence[str]) -> date | None:
 def _as_object(first: str, rest: Sequence[str]) -> Mapping[str, object]:
     value = None if rest else json_or_none(first)
     if not isinstance(value, dict):
-        raise ValueError("is not an object of JSON on one line")  # noqa: TRY004  as of any other value
+        raise ValueError("is not a JSON object on one line")  # noqa: TRY004  like any other value
     return value
 
 
 def _shown(key: str) -> str:
-    """A key for a note: ours by name; any other is text of the file and stays out."""
+    """Return a key for a note: known keys by name; others are text of the file and stay out."""
     return (
         key
         if key in ("name", "description", "type", "keywords", EXPIRY_KEY, ENDS_KEY, PROVENANCE_KEY)
@@ -334,7 +334,10 @@ def _shown(key: str) -> str:
 
 
 def _body_lines(body: str) -> Iterator[tuple[bool, str]]:
-    """Lines of the body outside code blocks that are not empty once cleaned: (is a heading, its text)."""
+    """Yield the lines of the body outside code blocks that are not empty after cleaning.
+
+    Each is (is a heading, its text).
+    """
     fence = ""
     for line in body.splitlines():
         marker = _FENCE.match(line)
@@ -347,7 +350,7 @@ def _body_lines(body: str) -> Iterator[tuple[bool, str]]:
             continue
         heading = _HEADING.fullmatch(line)
         raw = _without_closing_hashes(heading[1] or "") if heading else line
-        # Ten times what is kept is looked at, so that a megabyte on one line costs no more than a short one.
+        # Only ten times the limit is read, so that a megabyte on one line costs no more than a short one.
         text = one_line(raw[: 10 * MAX_DESCRIPTION_CHARS])
         if heading is None and (found := _MARKER.match(text)):
             text = text[found.end() :]

@@ -1,15 +1,15 @@
-"""JSON read strictly: what comes back means the same to every other reader of the same bytes.
+"""Read JSON strictly: every other reader of the same bytes gets the same value.
 
-J1 The text is one JSON document and nothing else; no key of an object stands there twice.
+J1 The text is exactly one JSON document; no object has a key twice.
 J2 Every number is finite, every text can be encoded as UTF-8, and `json.dumps` can write the value again.
 
-Not limited here: how large the text is; its source bounds that. How deep a value may nest is up to the
-interpreter, a thousand levels or a few thousand, so whoever walks one does not recurse.
+Not limited here: the size of the text; its source limits it. The interpreter limits the nesting, to a
+thousand levels or a few thousand. So code that walks a value does not recurse.
 
-Others read otherwise on purpose. The fence's headers carry names of files that are no UTF-8, and nest less
-(`sandbox.fence.wire`). What we wrote ourselves is read plainly, and so is a file of another program, whose
-own reader decides what a key that stands there twice means; where either may be damaged, `json_or_none`
-reads it.
+Some modules read differently on purpose. The headers of the fence contain file names that are not UTF-8, and
+nest less (`sandbox.fence.wire`). Data written by this program is read with plain `json`. A file of another
+program is also read plainly: its own reader decides which duplicate key counts. If such data may be damaged,
+`json_or_none` reads it.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _WHITE_SPACE: Final = " \t\n\r"
 
 
 class NotJson(ValueError):
-    """A text is not one strict JSON document. The message holds none of the text."""
+    """A text is not one strict JSON document. The message does not contain the text."""
 
 
 def parse_json(text: str | bytes, *, marked: bool = True, repair: bool = False) -> Any:
-    """The value of `text`: one JSON document, with white space around it.
+    """Return the value of `text`: one JSON document, with optional white space around it.
 
     Args:
-        text: all of it.
-        marked: whether a byte order mark may stand in front, as some servers of models put one.
+        text: the complete text.
+        marked: allow a byte order mark at the start; some model servers send one.
         repair: replace lone surrogates by U+FFFD instead of rejecting the text: clients that cut texts in the
             middle of an emoji send them.
 
     Raises:
-        NotJson: it is anything else, or no UTF-8 (J1, J2).
+        NotJson: the text is anything else, or is not UTF-8 (J1, J2).
 
     Cost: linear; the document is parsed once and written once.
     """
@@ -48,12 +48,12 @@ def parse_json(text: str | bytes, *, marked: bool = True, repair: bool = False) 
     text = (text.removeprefix(_BYTE_ORDER_MARK) if marked else text).strip(_WHITE_SPACE)
     value, end = first_json(text, 0, repair=repair)
     if end != len(text):
-        raise NotJson(f"the JSON document ends at character {end}, but the text goes on")
+        raise NotJson(f"the JSON document ends at character {end}, but more text follows")
     return value
 
 
 def json_or_none(text: str | bytes) -> Any:
-    """The value of a JSON text as Python reads it; None: it is no JSON, or too deep to read."""
+    """Return the value of a JSON text as Python reads it, or None if it is invalid or nested too deep."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -61,12 +61,12 @@ def json_or_none(text: str | bytes) -> Any:
 
 
 def request_id_problem(message: object) -> str | None:
-    """Return what is wrong with the id of a JSON-RPC request, or None.
+    """Return the problem with the id of a JSON-RPC request, or None.
 
     Args:
         message: the value of a JSON text.
 
-    Source: jsonrpc.org/specification, "Request object"; the Model Context Protocol forbids null as well.
+    Source: jsonrpc.org/specification, "Request object"; the Model Context Protocol also forbids null.
     """
     if not isinstance(message, dict) or "method" not in message or "id" not in message:
         return None
@@ -77,38 +77,38 @@ def request_id_problem(message: object) -> str | None:
 
 
 def first_json(text: str, at: int, *, repair: bool = False) -> tuple[Any, int]:
-    """The document that begins exactly at `text[at]`, and where it ends; what follows is not looked at.
+    """Return the document that begins exactly at `text[at]`, and its end; the rest is not read.
 
     Args:
-        text: any.
-        at: where to begin.
-        repair: as of `parse_json`.
+        text: any text.
+        at: the start position.
+        repair: as in `parse_json`.
 
     Raises:
-        NotJson: none begins there, or it breaks J1 or J2.
+        NotJson: no document begins there, or it breaks J1 or J2.
 
-    Cost: linear in the document; where none can be read, in the rest of the text.
+    Cost: linear in the document; if none can be read, linear in the rest of the text.
     """
     try:
         value, end = _DECODER.raw_decode(text, at)
         value = _map_texts(value, whole_text) if repair and "\\u" in text else value
-        # Writing it again finds NaN, infinity, and lone surrogates, wherever in the value they are.
+        # Writing the value again finds NaN, infinity and lone surrogates anywhere in it.
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except NotJson:
         raise
     except json.JSONDecodeError as error:
         raise NotJson(f"no JSON at character {error.pos}: {error.msg}") from None
     except UnicodeEncodeError:
-        raise NotJson("half of a surrogate pair is no character") from None
+        raise NotJson("a lone surrogate is not a character") from None
     except ValueError:
         raise NotJson("a number is not finite, or has too many digits") from None
     except RecursionError:
-        raise NotJson("it is nested too deep") from None
+        raise NotJson("the document is nested too deep") from None
     return value, end
 
 
 def whole_text(text: str) -> str:
-    """Return `text` with U+FFFD in place of each lone surrogate, and the character of each pair of them."""
+    """Return `text` with U+FFFD in place of each lone surrogate; pairs of surrogates become one character."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -117,29 +117,29 @@ def whole_text(text: str) -> str:
 def plain_arguments(sent: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a client in the one form that is checked.
 
-    A member that is null is left out, a number without a fraction is a whole one (5.0 is 5), and U+FFFD
-    replaces each lone surrogate, also in objects and lists, down to the `_DEPTH` that requests have.
+    Null members are dropped, and a number without a fraction becomes an integer (5.0 is 5). U+FFFD replaces
+    each lone surrogate, also in objects and lists, down to `_DEPTH` levels.
     """
     return {name: _plain(value, _DEPTH) for name, value in sent.items() if value is not None}
 
 
 _DEPTH: Final = 2
-"""How deep the values of a request nest below it; what is deeper is rejected as it is."""
+"""Levels of nesting that are normalized; deeper values are rejected unchanged."""
 
 
 def mistake_in_words(mistake: Mapping[str, Any]) -> str:
-    """Return what is wrong with an argument, of one of pydantic's errors."""
+    """Return a short text for one of pydantic's errors about an argument."""
     known = {
         "missing": "is missing",
-        "string_type": "is no text",
-        "string_unicode": "is no valid Unicode",
+        "string_type": "is not a text",
+        "string_unicode": "is not valid Unicode",
         "string_too_long": "is too long",
-        "int_type": "is no whole number",
+        "int_type": "is not a whole number",
         "bool_type": "is neither true nor false",
         "greater_than_equal": "is too small",
         "less_than_equal": "is too large",
     }
-    return known.get(mistake["type"], "is not as the schema says")
+    return known.get(mistake["type"], "does not match the schema")
 
 
 def _plain(value: Any, depth: int) -> Any:
@@ -153,9 +153,10 @@ def _plain(value: Any, depth: int) -> Any:
 
 
 def repaired_json(text: bytes) -> bytes | None:
-    """Return a JSON document with U+FFFD in place of lone surrogates, except in its names.
+    """Return a JSON document with U+FFFD in place of lone surrogates, except in its member names.
 
-    None if it is not JSON, or a message whose id has one: an answer could not repeat that.
+    Return None if it is not JSON, or is a message whose id has a lone surrogate: a response could not repeat
+    the id.
     """
     try:
         found = parse_json(text, repair=True)
@@ -179,7 +180,7 @@ def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object. Readers differ in which of two equal keys they keep, so there may be none."""
+    """Return an object; reject duplicate keys, because readers differ in which one they use."""
     members = dict(pairs)
     if len(members) < len(pairs):
         raise NotJson("an object has the same key twice")

@@ -1,22 +1,23 @@
-"""When a fact ends: as a caller says it, and as the words of a fact do. Pure.
+"""Find when a fact ends, from the option of a caller or from the text of the fact. Pure.
 
-A day `D` always means the whole of that day, in the time zone of this process: "until D" includes D, and what
-expires on D does so when D is over.
+A day `D` always means the complete day in the time zone of this process: "until D" includes D, and an entry
+that expires on D does so when D is over.
 
-- U1. `read_expiry` takes today or a later day (`2026-12-31`), or a number of days (`30d`), and nothing else.
-- U2. `find_end` finds a date after a word for `until`, in the languages of `expiry.toml`, only if it is a
-  whole one: with its year, or the next such day (`Friday`, `4 March`, the end of the month).
-- U3. It finds none if there is doubt: if a sentence has no end, or one that is not a date ("until the
-  release"); if something else follows ("then", "but"), or it happens again ("every"); in a range of
-  days or months ("Monday until Friday"); if a date does not exist, can be read in two ways, or has passed;
-  if it has no year, and the sentence tells of the past ("lived in Rome until June 3").
-- U4. It finds none if the end is what the sentence is about: a warranty, a contract, a deadline ("the
-  warranty runs until D"). Such a fact is asked for when D has passed.
+- U1. `read_expiry` accepts today or a later day (`2026-12-31`), or a number of days (`30d`), and nothing
+  else.
+- U2. `find_end` finds a date after a word for `until`, in the languages of `expiry.toml`, only if the date is
+  complete: with its year, or as the next such day (`Friday`, `4 March`, the end of the month).
+- U3. In doubt it finds none. Cases of doubt: a sentence has no end, or one that is not a date ("until the
+  release"); something else follows ("then", "but"), or the event repeats ("every"); the date is in a range of
+  days or months ("Monday until Friday"); the date does not exist, is ambiguous, or has passed; it has no
+  year, and the sentence is about the past ("lived in Rome until June 3").
+- U4. It finds none if the end is the subject of the sentence: a warranty, a contract, a deadline ("the
+  warranty runs until D"). Such a fact is still needed after D.
 
-An end that words say is a hint: it hides and removes nothing (ADR 0054). So in doubt an entry lasts. An entry
-ends as a whole, so a text of several sentences ends only if all of them do, with the last of them.
+An end in a text is a hint: it hides and removes nothing (ADR 0054). So in doubt an entry lasts. An entry ends
+as a unit: a text of several sentences ends only if all of them do, with the last of them.
 
-What does not hold: that everything that ends is found.
+Not guaranteed: that every end is found.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from muniment.kernel.normal_forms import normalised
 from muniment.kernel.path import fold
 
 MAX_DAYS: Final = 36_500
-"""Days from today within which something may end: a hundred years."""
+"""Maximum days from today for an end: a hundred years."""
 
 MAX_CHARS: Final = 2_000
-"""Characters of a fact in which an end is looked for; a longer text is no fact that ends."""
+"""Maximum characters of a fact that is checked for an end; longer texts are not facts that end."""
 
 _DAYS: Final = re.compile(r"([0-9]{1,5})\s*d", re.IGNORECASE)
 _ISO: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -56,22 +57,24 @@ _ENDS_SENTENCE: Final = r"[.!?;](?=\s|\Z)"
 _UNSPACED: Final = "\u3005-\u30ff\u3400-\u9fff\uac00-\ud7a3"
 
 _MOST_AFTER: Final = 4
-"""Words after a date, from "is valid" on, of a sentence that tells of nothing else: its subject."""
+"""Maximum words after a date, from "is valid" on, for a sentence about the end itself: its subject."""
 
 _END_SUBJECT: Final = ("about", "subject", "state", "event", "passing")
-"""The keys of a language of which `_EndSubject` is made, in the order of its attributes."""
+"""The keys of a language that make up an `_EndSubject`, in the order of its attributes."""
 
 _FEWEST: Final = 2
-"""Words besides its date, or characters of a script without spaces: a sentence that has more tells a fact."""
+"""A sentence with more words than this apart from its date, or more characters in scripts without spaces,
+states a fact.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """When a fact ends.
+    """The end of a fact.
 
     Attributes:
-        day: the last day on which it holds.
-        is_explicit: its caller said so, and it is hidden after that day; False: its words say so.
+        day: the last day on which the fact is true.
+        is_explicit: the caller gave the day, and the entry is hidden after it; False: the text states it.
     """
 
     day: date
@@ -84,10 +87,10 @@ def local_day(at: datetime | None = None) -> date:
 
 
 def expiry_time(expires: str) -> str:
-    """Return when an entry expires, as the ledger writes times.
+    """Return the time when an entry expires, in the format of the ledger.
 
     Args:
-        expires: as of `content.entry.Entry`: a day, which is over at midnight here; or a time, in UTC.
+        expires: as in `content.entry.Entry`: a day, which is over at local midnight; or a time in UTC.
     """
     if len(expires) != _DAY_CHARS:
         return expires
@@ -95,26 +98,26 @@ def expiry_time(expires: str) -> str:
         over = datetime.fromisoformat(expires) + timedelta(days=1)
         return utc_text(over.astimezone())
     except OverflowError:
-        return expires  # Of the first or the last day that there is.
+        return expires  # The first or the last possible day.
 
 
 def utc_text(at: datetime) -> str:
-    """Return a time as the ledger writes it: ISO-8601, UTC, milliseconds."""
+    """Return a time in the format of the ledger: ISO-8601, UTC, milliseconds."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def is_expired(expires: str | None, now: str) -> bool:
-    """Return whether an entry has expired at a time, as the ledger writes it."""
+    """Return whether an entry has expired at a time in the format of the ledger."""
     return expires is not None and expiry_time(expires) <= now
 
 
 def has_ended(ends: str | date | None, at: datetime | None = None) -> bool:
-    """Return whether the last day of which the words of an entry speak has passed."""
+    """Return whether the last day in the text of an entry has passed."""
     return ends is not None and str(ends) < str(local_day(at))
 
 
 def read_expiry(text: str, today: date) -> date:
-    """Return the last day that a caller names (U1).
+    """Return the last day that a caller gives (U1).
 
     Raises:
         ValueError: it is not such a day, has passed, or is not within `MAX_DAYS`.
@@ -131,13 +134,13 @@ def read_expiry(text: str, today: date) -> date:
 
 
 def find_end(fact: str, today: date) -> date | None:
-    """Return the last day on which a fact says that it holds (U2); None if none is certain (U3, U4).
+    """Return the last day on which a fact is true according to its text (U2); None if uncertain (U3, U4).
 
     Args:
         fact: any text.
-        today: when it is said.
+        today: day of the statement.
 
-    Cost: linear; 0.1 ms for a sentence without a word for `until`, 1 ms for one with.
+    Cost: linear; 0.1 ms for a sentence without a word for `until`, 1 ms with one.
     """
     if len(fact) > MAX_CHARS:
         return None
@@ -175,14 +178,14 @@ def _without_period(ordinal: re.Match[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _EndSubject:
-    """Words that tell a fact about an end ("the warranty runs until D") from one that ends, compiled.
+    """Words that distinguish a fact about an end ("the warranty runs until D") from a fact that ends.
 
     Attributes:
-        lasting: words for "is valid", "runs"; they count if only the end stands beside them.
+        lasting: words for "is valid", "runs"; they count if only the end is next to them.
         subject: words for "warranty", "contract".
-        state: words for "closed", "away"; a sentence with one of them tells of something that passes.
-        event: words for "hand in", "exam": the end is a deadline, or that of an appointment.
-        passing: words for "use", "price"; as `state`, unless there is an event.
+        state: words for "closed", "away"; a sentence with one of them is about a temporary state.
+        event: words for "hand in", "exam": the end is a deadline or the end of an appointment.
+        passing: words for "use", "price"; like `state`, unless there is an event.
     """
 
     lasting: re.Pattern[str]
@@ -192,7 +195,7 @@ class _EndSubject:
     passing: re.Pattern[str]
 
     def is_in(self, sentence: str, start: int, stop: int) -> bool:
-        """Return whether the end is the subject of a sentence that names it from `start` to `stop`."""
+        """Return whether a sentence with a date from `start` to `stop` is about the end itself."""
         before, after = sentence[:start].rstrip(" ,:("), sentence[stop:].strip(" ,:).!")
         rest = f"{before} | {after}"
         for words, answer in ((self.state, False), (self.event, True), (self.passing, False)):
@@ -212,17 +215,17 @@ class _EndSubject:
 
 @dataclass(frozen=True, slots=True)
 class _Language:
-    """How one language says it, compiled.
+    """The expressions of one language, compiled.
 
     Attributes:
-        ends: finds a date with the word for `until` beside it.
-        bare: finds that word alone; as many as dates, or one of them leads to no date.
+        ends: finds a date with the word for `until` next to it.
+        bare: finds that word alone; more matches than dates mean that one has no date.
         days, months: from their words to their numbers, from 0 and from 1.
         named: finds a word for a day or month.
-        about: tells whether the end itself is what a sentence is about.
-        hint: finds a word of the language, if a date of numbers alone needs one beside it; None: it does not.
+        about: decides whether a sentence is about the end itself.
+        hint: finds a word of the language, if a numeric date needs one next to it; None: it does not.
         doubt: finds a word because of which nothing ends.
-        past: finds a word because of which only a whole date is one to come.
+        past: finds a word because of which only a date with a year is in the future.
     """
 
     ends: re.Pattern[str]
@@ -238,7 +241,7 @@ class _Language:
 
 
 def _end_of(sentence: str, today: date) -> date | None:
-    """Return the end that a sentence has, if there is exactly one that is certain."""
+    """Return the end of a sentence if exactly one is certain."""
     found: dict[tuple[int, int], date | None] = {}
     for language in _languages():
         dates = list(language.ends.finditer(sentence))
@@ -246,14 +249,14 @@ def _end_of(sentence: str, today: date) -> date | None:
             dates = [each for each in dates if not _SIGNS.search(each["date"])]
         if not dates:
             continue
-        # In Polish and Czech the word means "to" as well.
+        # In Polish and Czech the word also means "to".
         has_others = language.hint is None and len(language.bare.findall(sentence)) > len(dates)
         if has_others or len(dates) > 1 or language.doubt.search(sentence):
             return None
         (only,) = dates
         if language.about.is_in(sentence, only.start(), only.end()):
             return None
-        # Two languages may read the same words; what either can tell counts.
+        # Two languages may match the same text; one valid date is enough.
         span = only.span("date")
         found[span] = found.get(span) or _date(only, language, sentence, today)
     if len(found) != 1:
@@ -293,12 +296,12 @@ def _date(found: re.Match[str], language: _Language, sentence: str, today: date)
 
 
 def _of(part: Mapping[str, str], name: str) -> str:
-    """The part of a date of that name, whichever of its forms has it."""
+    """Return the part of a date with that name in any of its forms."""
     return next((text for key, text in part.items() if key.rstrip("0123456789") == name), "")
 
 
 def _of_slashes(first: int, second: int, year: int, language: _Language) -> date | None:
-    """A date such as 31/12/2026, where it can be read in one way only."""
+    """Return a date such as 31/12/2026, or None if it is ambiguous."""
     most_months = 12
     if language.day_first or first > most_months:
         return date(year, second, first)
@@ -306,7 +309,7 @@ def _of_slashes(first: int, second: int, year: int, language: _Language) -> date
 
 
 def _has_others(sentence: str, found: re.Match[str], language: _Language) -> bool:
-    """Whether another day or month is named beside that of a date: a range, or a time that comes again."""
+    """Return whether the sentence has another day or month: a range, or a repeated time."""
     start, end = found.span("date")
     return language.named is not None and any(
         not start <= each.start() < end for each in language.named.finditer(sentence)
@@ -329,7 +332,7 @@ def _tables() -> dict[str, dict[str, str]]:
 
 @cache
 def _languages() -> tuple[_Language, ...]:
-    """Those of the shipped tables. Cost: some 20 ms, once a process."""
+    """Return the languages of the package. Cost: about 20 ms, once per process."""
     return tuple(map(_language, _tables().values()))
 
 
@@ -370,7 +373,7 @@ def _language(table: Mapping[str, str]) -> _Language:
 
 
 def _range(table: Mapping[str, str]) -> str:
-    """An alternative for "from 4 January to", at the beginning of a sentence."""
+    """Return an alternative for "from 4 January to" at the beginning of a sentence."""
     return "".join(
         rf"|\A\s*{re.escape(first)}\s(?:\w+\s)?[0-9][^;!?]{{0,30}}?\s{re.escape(last)}(?!\w)"
         for first, last in _groups(table, "range")
@@ -378,7 +381,7 @@ def _range(table: Mapping[str, str]) -> str:
 
 
 def _dates(table: Mapping[str, str], months: Mapping[str, int], days: Mapping[str, int]) -> str:
-    """An expression for a date in a language, with the names of its parts."""
+    """Return an expression for a date in a language, with the names of its parts."""
     forms = [
         rf"{_YEAR.format(2)}\s?[\u5e74\ub144]\s?{_MONTH.format(2)}\s?[\u6708\uc6d4]\s?{_DAY.format(2)}\s?{_DAY_SIGN}",
         rf"{_MONTH.format(3)}\s?[\u6708\uc6d4]\s?{_DAY.format(3)}\s?{_DAY_SIGN}",
@@ -422,7 +425,7 @@ def _groups(table: Mapping[str, str], key: str) -> Iterator[list[str]]:
 
 
 def _any_form(words: list[str]) -> str:
-    """An expression for one of some words, with `*` for any letters and `?` for one; or for none."""
+    """Return an expression for any of the words, or for no match; `*` is any letters, `?` one letter."""
     forms = []
     for word in words:
         is_unspaced = re.search(f"[{_UNSPACED}]", word) is not None
@@ -432,7 +435,7 @@ def _any_form(words: list[str]) -> str:
 
 
 def _any(words: list[str] | Mapping[str, int], name: str = "") -> str:
-    """An expression for one of some words, the longest first; whole ones, in scripts with spaces."""
+    """Return an expression for any of the words, longest first; complete words in scripts with spaces."""
     alternatives = []
     for word in sorted(words, key=len, reverse=True):
         is_unspaced = re.search(f"[{_UNSPACED}]", word) is not None

@@ -1,18 +1,19 @@
-"""Where the front matter of an entry is, and which lines of it belong to which key.
+"""Find the front matter of an entry, and the lines that belong to each key.
 
-Front matter is a `---` line at the very start (a byte order mark may precede it), lines, and a line `---` or
-`...`. It counts only if it closes within `MAX_FRONT_MATTER_BYTES`; otherwise the whole text is body.
+Front matter is a `---` line at the very start (after an optional byte order mark), then lines, then a line
+`---` or `...`. It counts only if it closes within `MAX_FRONT_MATTER_BYTES`; otherwise the complete text is
+body.
 
-Holds, for every text:
+Guarantees, for every text:
 
-- F1. A line that starts in column 0 and has the form of a key begins a key, whatever stands above it, as YAML
-  1.2 demands (continuation lines are indented). A quote that is left open can hide no key that follows it.
-  Lax YAML 1.1 readers disagree on such files, and all do where one quote or bracket is around all the lines.
-- F2. Line breaks are those of YAML 1.1 (CR LF, LF, CR, U+0085, U+2028, U+2029): no reader sees a line that
-  this one overlooks.
-- F3. Offsets are into the text as given, so that a line can be added or taken away without touching another.
+- F1. A line that starts in column 0 and has the form of a key always begins a key, as YAML 1.2 demands
+  (continuation lines are indented). So an open quote cannot hide a key that follows it. Lax YAML 1.1
+  readers disagree about such files. All readers disagree if one quote or bracket is around all the lines.
+- F2. Line breaks are the ones of YAML 1.1 (CR LF, LF, CR, U+0085, U+2028, U+2029): another reader never sees
+  a line that this one misses.
+- F3. Offsets refer to the text as given, so that a line can be added or removed without changing another one.
 
-Linear in `MAX_FRONT_MATTER_BYTES`, whatever the length of the text.
+Linear in `MAX_FRONT_MATTER_BYTES`, for a text of any length.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from typing import Final
 
 # -- scalar ------------------------------------------------------------------------------------------
 #
-# The YAML values that front matter may hold: a small reader, and a writer that never needs one.
+# The YAML values that front matter may contain: a small reader, and a writer whose output is simpler.
 #
-# Holds, for every text:
+# Guarantees, for every text:
 #
-# - S1. A value that is returned is the one that YAML 1.2 gives to the same text; whatever is outside the
-#   subset raises `ValueError`, which says what it is and never what it holds. The subset: plain, single-
-#   and double-quoted scalars, also over several indented lines; literal and folded block scalars; flow and
-#   block lists of the former.
+# - S1. A returned value is the one that YAML 1.2 gives for the same text. Everything outside the subset
+#   raises `ValueError`; its message describes the form, not the content. The subset: plain, single- and
+#   double-quoted scalars, also over several indented lines; literal and folded block scalars; flow and block
+#   lists of plain and quoted scalars.
 # - S2. `written(text)` reads back as `text`, here and in YAML 1.1 and 1.2, as a string and on one line.
-# - S3. Linear time: every pattern below consumes what it looked at.
+# - S3. Linear time: every pattern below consumes the text that it matched.
 #
-# Not covered on purpose: anchors, aliases, tags, maps, nested lists, complex keys.
-# Trailing line breaks of block scalars are dropped, since no key of an entry means anything by them.
+# Not covered on purpose: anchors, aliases, tags, maps, nested lists, complex keys. Trailing line breaks of
+# block scalars are dropped, since they have no meaning for any key of an entry.
 #
 # Attacked in tests/units/content/test_front_matter.py, with PyYAML as the oracle.
 # Source: YAML 1.2.2, sections 6 to 8.
@@ -82,10 +83,10 @@ _ESCAPES: Final = {
 
 
 def read_scalar(first: str, rest: Sequence[str] = ()) -> str | None:
-    """The text of a scalar, or None where YAML has null.
+    """Return the text of a scalar, or None if YAML reads null.
 
     Args:
-        first: what follows the colon on the line of the key.
+        first: the text after the colon on the line of the key.
         rest: the lines below that belong to the key, without their line breaks.
 
     Raises:
@@ -109,14 +110,14 @@ def read_scalar(first: str, rest: Sequence[str] = ()) -> str | None:
         value, end = read_quoted(text)
         line_end, *below = text[end:].split("\n")
         if not _is_comment_tail(line_end) or not all(_is_blank_or_comment(line) for line in below):
-            raise ValueError("goes on after its closing quote")
+            raise ValueError("has text after its closing quote")
         return value
     value = _read_plain(lines)
     return None if value in _NULLS else value
 
 
 def read_list(first: str, rest: Sequence[str]) -> tuple[str, ...]:
-    """The texts of a flow list `[a, "b"]`, or of a block list of plain or quoted scalars.
+    """Return the texts of a flow list `[a, "b"]`, or of a block list of plain or quoted scalars.
 
     Raises:
         ValueError: the value is not such a list.
@@ -132,10 +133,10 @@ def read_list(first: str, rest: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_quoted(text: str) -> tuple[str, int]:
-    """The value of the quoted scalar at the start of `text`, and where it ends.
+    """Return the value of the quoted scalar at the start of `text`, and its end.
 
     Raises:
-        ValueError: it is not closed, or an escape in it is no character.
+        ValueError: the quote is not closed, or an escape in it is not a character.
     """
     quote = text[0]
     pattern = _SINGLE if quote == "'" else _DOUBLE
@@ -147,24 +148,24 @@ def read_quoted(text: str) -> tuple[str, int]:
     if text[position : position + 1] != quote:
         raise ValueError("has a quote that is not closed")
     try:
-        # JSON writes characters above U+FFFF as two escapes; half of such a pair is no character.
+        # JSON writes characters above U+FFFF as two escapes; a lone half of such a pair is not a character.
         value = "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
-        raise ValueError("holds half a character") from None
+        raise ValueError("contains half a character") from None
     return value, position + 1
 
 
 def unescaped(text: str) -> str:
-    """`text` with every escape of double quotes replaced by what it means, wherever it stands.
+    """Return `text` with every escape of double quotes replaced by its meaning, also outside quotes.
 
-    A line break that is spelled as an escape stays one, so that lines keep their numbers. Halves of
-    characters are joined where they stand side by side, and else stay halves.
+    An escape that means a line break stays, so that lines keep their numbers. Adjacent surrogate halves are
+    joined; other halves stay.
     """
     return _ESCAPE.sub(_meant, text).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 def written(text: str) -> str:
-    """`text` as a scalar on one line: plain where that is unmistakable, else in double quotes (S2)."""
+    """Return `text` as a scalar on one line: plain if that is unambiguous, else in double quotes (S2)."""
     plain = (
         text[:1].isalpha()
         and not text.endswith((" ", ":"))
@@ -177,13 +178,13 @@ def written(text: str) -> str:
 
 
 def without_breaks(json_text: str) -> str:
-    """JSON in which nothing is left raw that YAML takes for a line break or does not allow."""
+    """Escape every character of a JSON text that YAML reads as a line break or does not allow."""
     return _TO_ESCAPE.sub(lambda found: found[0] if found[0] in '"\\' else _escaped(found), json_text)
 
 
 def _require_printable(lines: Sequence[str]) -> None:
     if any(_UNPRINTABLE.search(line) for line in lines):
-        raise ValueError("holds a character that YAML does not allow")
+        raise ValueError("contains a character that YAML does not allow")
 
 
 def _is_blank_or_comment(line: str) -> bool:
@@ -192,7 +193,7 @@ def _is_blank_or_comment(line: str) -> bool:
 
 
 def _is_comment_tail(text: str) -> bool:
-    """Whether what stands behind a value on its line is nothing, or a comment set off by a space."""
+    """Return whether the rest of a line after a value is empty, or a comment after a space."""
     return not text.strip(" \t") or (text[0] in " \t" and text.lstrip(" \t").startswith("#"))
 
 
@@ -203,7 +204,7 @@ def _read_plain(lines: Sequence[str]) -> str:
     for line in lines:
         text = line.strip(" \t")
         if ended and not _is_blank_or_comment(text):
-            raise ValueError("goes on after a comment")
+            raise ValueError("has text after a comment")
         if found := _COMMENT.search(f" {text}"):
             text, ended = text[: found.start()].rstrip(" \t"), True
         if ": " in text or ":\t" in text or text.endswith(":"):
@@ -213,7 +214,7 @@ def _read_plain(lines: Sequence[str]) -> str:
 
 
 def _folded(lines: Sequence[str]) -> str:
-    """Lines joined as YAML folds them: a break is a space, and each blank line between is a line break."""
+    """Join lines as YAML folds them: a break becomes a space, each blank line a line break."""
     parts: list[str] = []
     blank = 0
     for line in lines:
@@ -233,7 +234,7 @@ def _require_plain_start(text: str) -> None:
 def _read_block(header: str, rest: Sequence[str]) -> str:
     match = _BLOCK_HEADER.fullmatch(header)
     if match is None:
-        raise ValueError("has a block header that is not understood")
+        raise ValueError("has an invalid block header")
     digit = match[2] or match[3]
     content = next((line for line in rest if line.strip(" ")), "")
     indent = int(digit) if digit else len(content) - len(content.lstrip(" "))
@@ -266,7 +267,7 @@ def _joined(lines: Sequence[str], *, folded: bool) -> str:
 
 
 def _block_items(lines: Sequence[str]) -> list[list[str]]:
-    """The items of a block list: what follows each dash, and the lines below that are indented deeper."""
+    """Return the items of a block list: the text after each dash, and the deeper lines below it."""
     items: list[list[str]] = []
     depth = 0
     for line in lines:
@@ -302,7 +303,7 @@ def _read_flow_list(text: str) -> tuple[str, ...]:
             raise ValueError("is not a plain list")
     line_end, *below = text[position + 1 :].split("\n")
     if not _is_comment_tail(line_end) or not all(_is_blank_or_comment(line) for line in below):
-        raise ValueError("goes on after its closing bracket")
+        raise ValueError("has text after its closing bracket")
     return tuple(item for item in items if item)
 
 
@@ -314,7 +315,7 @@ def _read_flow_item(text: str, position: int) -> tuple[str, int]:
     while end < len(text) and text[end] not in ",[]{}":
         end += 1
     raw = text[position:end].strip(" \t\n")
-    if not raw or raw.startswith("?"):  # YAML 1.1 takes any `?` here for the start of a map
+    if not raw or raw.startswith("?"):  # YAML 1.1 reads any `?` here as the start of a map
         raise ValueError("is not a plain list")
     _require_plain_start(raw)
     item = _folded([line.strip(" \t") for line in raw.split("\n")])
@@ -339,12 +340,12 @@ def _unquoted(match: re.Match[str]) -> str:
         return "\n" * (text.count("\n") - 1)
     if kind == "escape":
         if text not in _ESCAPES:
-            raise ValueError("holds an unknown escape")
+            raise ValueError("contains an unknown escape")
         return _ESCAPES[text]
     if kind in ("x", "u", "U"):
         code = int(text, 16)
         if code > 0x10FFFF:  # noqa: PLR2004 -- the last code point of Unicode
-            raise ValueError("holds an escape that is no character")
+            raise ValueError("contains an escape that is not a character")
         return chr(code)
     return text
 
@@ -362,8 +363,9 @@ def _escaped(match: re.Match[str]) -> str:
 # -- frontmatter -------------------------------------------------------------------------------------
 
 MAX_FRONT_MATTER_BYTES: Final = 8_192
-"""UTF-8 bytes from the start of the file to the end of the closing line: fifty times what entries have, and
-small enough that a listing may read it of every file."""
+"""UTF-8 bytes from the start of the file to the end of the closing line. Entries need a fiftieth of it, and a
+listing can read as much of every file.
+"""
 
 BYTE_ORDER_MARK: Final = "\ufeff"
 
@@ -374,14 +376,14 @@ _COLON: Final = re.compile(r":(?=[ \t]|\Z)")
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One top-level key with the lines that belong to it.
+    """A top-level key with the lines that belong to it.
 
     Attributes:
-        key: the key, or None where the line has another form.
+        key: the key; None: the line has another form.
         line: number of its first line in the file, from 1.
         start: offset of its first character.
-        end: offset behind the line break of its last line; comments and blank lines below are not its own.
-        first: what follows the colon.
+        end: offset after the line break of its last line; later comments and blank lines are excluded.
+        first: the text after the colon.
         rest: the lines below, without line breaks.
     """
 
@@ -395,11 +397,11 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class FrontMatter:
-    """Front matter that was found.
+    """The front matter of a text.
 
     Attributes:
         fields: in the order of the file.
-        close: offset of the closing line, where a further key can be put.
+        close: offset of the closing line; a further key is inserted before it.
         body: offset of the body.
         newline: the line break of the opening line.
     """
@@ -419,12 +421,12 @@ class _Line:
 
 
 def opens(text: str) -> bool:
-    """Whether `text` starts like front matter, closed or not."""
+    """Return whether `text` starts like front matter, closed or not."""
     return _OPENING.match(text) is not None
 
 
 def locate(text: str) -> FrontMatter | None:
-    """The front matter of `text`, or None where there is none or it does not close in time."""
+    """Return the front matter of `text`; None: it is missing or does not close within the limit."""
     opening = _OPENING.match(text)
     if opening is None:
         return None
@@ -441,10 +443,10 @@ def locate(text: str) -> FrontMatter | None:
 
 
 def spelled(text: str) -> str | None:
-    """`text` with what the escapes of its front matter mean, or None where there are none.
+    """Return `text` with the escapes of its front matter decoded; None: it cannot contain any.
 
-    Readers of YAML differ, so every escape counts, whatever key or value it stands in, except before the
-    first double quote, where nothing can be one. Lines keep their numbers.
+    YAML readers differ, so every escape counts, in any key or value. The text before the first double quote
+    is unchanged: escapes exist only in double quotes. Lines keep their numbers.
     """
     front = locate(text) if "\\" in text else None
     if front is None:
@@ -454,7 +456,7 @@ def spelled(text: str) -> str | None:
 
 
 def line_break(text: str) -> str:
-    """The first line break of `text` that is one to every reader; LF where there is none."""
+    """Return the first line break of `text` that all readers accept, or LF if it has none."""
     found = re.search("\r\n|\n|\r", text)
     return found[0] if found else "\n"
 
@@ -464,7 +466,7 @@ def _size(text: str) -> int:
 
 
 def _lines(text: str, start: int) -> Iterator[_Line]:
-    # One character more than the limit, so that a CR LF across it is not taken for a CR.
+    # One character more than the limit, so that a CR LF across it is not read as a CR.
     limit = min(len(text), MAX_FRONT_MATTER_BYTES + 1)
     number = 2
     while found := _BREAK.search(text, start, limit):

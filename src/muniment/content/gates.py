@@ -1,27 +1,31 @@
-"""Content gates over characters: what a file may not hold because a reader would not see it.
+"""Reject characters that a reader of a file would not see (content gates).
 
-Holds, for the gates that are asked for:
+Guarantees, for the gates that are turned on:
 
-- G1. `control`: no control characters but tab, line feed and carriage return, and neither of U+2028, U+2029.
-- G2. `ansi`: no ESC and none of the C1 characters that begin a terminal sequence.
+- G1. `control`: no control characters except tab, line feed and carriage return; neither U+2028 nor U+2029.
+- G2. `ansi`: no ESC, and no C1 characters that begin a terminal sequence.
 - G3. `bidi`: no embedding, override or isolate. A single U+200E, U+200F or U+061C passes if one of the three
   characters on either side is a right-to-left letter and neither neighbour is another such mark.
 - G4. `tag-chars`: no tag characters (U+E0000 to U+E007F) outside the flags of England, Scotland and Wales.
 - G5. `zero-width`: no other character that is invisible by Unicode (format characters, fillers, variation
-  selectors), except: U+FEFF as the first character; ZWJ and ZWNJ behind a virama (RFC 5892, A.1 and A.2); ZWJ
-  between a letter and a virama, which Bengali and Kannada are written with; ZWNJ beside a letter of a joining
-  script, with a letter or digit on its other side (A.1, with whole scripts in place of joining types, which
-  Python does not know); ZWJ and ZWNJ that end a word, directly behind a letter of a joining script and before
-  a full stop, white space or the end, which Persian and Sorani are written with; ZWJ between emoji;
-  one variation selector behind a character that has variants.
-- G6. An error names gate, code point and line, never the text.
-- G7. `marks`, whatever gates are asked for: no more than `MAX_MARKS` combining marks in a row, which no
-  language writes, no screen shows, and others than us may normalise at the square of their number.
+  selectors). Exceptions:
+  - U+FEFF as the first character;
+  - ZWJ and ZWNJ after a virama (RFC 5892, A.1 and A.2);
+  - ZWJ between a letter and a virama, which Bengali and Kannada need;
+  - ZWNJ next to a letter of a joining script, with a letter or digit on its other side (A.1, with complete
+    scripts in place of joining types, which Python does not know);
+  - ZWJ and ZWNJ that end a word, directly after a letter of a joining script and before a full stop, white
+    space or the end, which Persian and Sorani need;
+  - ZWJ between emoji;
+  - one variation selector after a character that has variants.
+- G6. An error contains the gate, the code point and the line, never the text.
+- G7. `marks`, always on: at most `MAX_MARKS` combining marks in a row. No language writes more, no screen
+  displays them, and other programs may need quadratic time to normalize them.
 
-What does not hold: text without invisible characters can still deceive (lookalikes, private use, white
-space of many widths). Variation selectors behind ideographs pass, and can carry a byte each. Khmer and Thai
-text that marks its words with U+200B is refused: nothing tells it from hidden data. One linear pass. A fact
-that somebody asks to remember is passed through `drop_invisible` before any gate reads it.
+Not guaranteed: text without invisible characters can still deceive (lookalikes, private use, white space of
+many widths). Variation selectors after ideographs pass, and can carry a byte each. Khmer and Thai text that
+marks its words with U+200B is rejected: it looks the same as hidden data. One linear pass. A fact from a
+caller passes through `drop_invisible` before any gate reads it.
 
 Attacked in tests/units/content/test_gates.py.
 """
@@ -38,16 +42,16 @@ from muniment.errors import ContentRejected, ToolError
 from muniment.kernel.normal_forms import MAX_MARKS, overlong_run
 
 GATES: Final = ("control", "ansi", "bidi", "tag-chars", "zero-width")
-"""Every gate of this module that a policy may let rest, by the name that it uses."""
+"""The gates of this module that a policy may turn off, by their names in policies."""
 
 MARKS: Final = "marks"
-"""The gate that no policy lets rest (G7)."""
+"""The gate that a policy cannot turn off (G7)."""
 
 _CONTROL: Final = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029"
 _BIDI_MARKS: Final = "\u200e\u200f\u061c"
 _BIDI: Final = f"{_BIDI_MARKS}\u202a-\u202e\u2066-\u2069"
 _TAGS: Final = "\U000e0000-\U000e007f"
-# Default_Ignorable_Code_Point of Unicode 16 and the format characters, without those above and without the
+# Default_Ignorable_Code_Point of Unicode 16 and the format characters, without the ones above and without the
 # prepended marks of Arabic, Syriac and Kaithi, which are of category Cf but have a shape.
 _ZERO_WIDTH: Final = (
     "\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u3164\ufe00-\ufe0f"
@@ -84,14 +88,14 @@ _WORD_ENDS: Final = frozenset({"", ".", "\u06d4", " ", "\t", "\r", "\n"})
 _ZWNJ, _ZWJ, _EMOJI_STYLE = "\u200c", "\u200d", "\ufe0f"
 _NEEDLESS: Final = re.compile("[\xad\u200b\u2060\ufeff]")
 _JOINERS: Final = re.compile(f"[{_ZWNJ}{_ZWJ}]")
-_VIRAMA_CLASS: Final = 9  # canonical combining class of a virama, in the words of RFC 5892
+_VIRAMA_CLASS: Final = 9  # canonical combining class of a virama, as defined in RFC 5892
 
 
 def decode(data: bytes) -> str:
-    """`data` as text: the encoding gate, which no policy switches off.
+    """Decode `data`: the encoding gate, which a policy cannot turn off.
 
     Raises:
-        ToolError: the bytes are not UTF-8 (overlong forms and surrogates are not either), or hold NUL.
+        ToolError: the bytes are not UTF-8 (overlong forms and surrogates are not either), or contain NUL.
     """
     try:
         text = data.decode("utf-8")
@@ -102,10 +106,10 @@ def decode(data: bytes) -> str:
 
 
 def encode(text: str) -> bytes:
-    """`text` as the bytes of a file.
+    """Return `text` as the bytes of a file.
 
     Raises:
-        ToolError: the text holds NUL or half a surrogate pair, which have no place in UTF-8 text.
+        ToolError: the text contains NUL or half a surrogate pair, which are not valid in UTF-8 text.
     """
     _require_no_nul(text)
     try:
@@ -117,36 +121,36 @@ def encode(text: str) -> bytes:
 
 
 def check_text(text: str, reject: Collection[str]) -> None:
-    """Pass `text` through the gates named in `reject` (G1 to G7).
+    """Check `text` with the gates listed in `reject` (G1 to G7).
 
     Raises:
-        ContentRejected: the first character that a gate refuses.
-        ValueError: `reject` names a gate that is not one of `GATES`; ignoring it would let everything in.
+        ContentRejected: the first character that a gate rejects.
+        ValueError: `reject` contains a gate that is not in `GATES`; ignoring it would allow everything.
     """
     unknown = set(reject).difference(GATES)
     if unknown:
-        raise ValueError(f"no such gate: {', '.join(sorted(unknown))}")
+        raise ValueError(f"unknown gate: {', '.join(sorted(unknown))}")
     if text.isascii() and not text.encode().translate(None, _PLAIN_ASCII):
-        return  # what nearly every entry is, thirty times as fast
+        return  # true for nearly every entry, and thirty times as fast
     if (start := overlong_run(text)) is not None:
         raise ContentRejected(
-            f"line {_line_at(text, start)} holds more than {MAX_MARKS} marks in a row; leave them out",
+            f"line {_line_at(text, start)} contains more than {MAX_MARKS} marks in a row; remove them",
             rule=MARKS,
         )
     for found in _SUSPECT.finditer(text):
-        if len(found[0]) > 1:  # a whole flag (G4)
+        if len(found[0]) > 1:  # a complete flag (G4)
             continue
         for gate in _refusing(text, found.start()):
             if gate in reject:
-                what = f"line {_line_at(text, found.start())} holds U+{ord(found[0]):04X}"
-                raise ContentRejected(f"{what}, which the gate {gate!r} refuses", rule=gate)
+                what = f"line {_line_at(text, found.start())} contains U+{ord(found[0]):04X}"
+                raise ContentRejected(f"{what}, which the gate {gate!r} rejects", rule=gate)
 
 
 def drop_invisible(text: str) -> str:
     """Return `text` without the invisible characters that are pasted from web pages and change no word.
 
-    These are soft hyphens, zero-width spaces, word joiners and byte order marks, wherever they stand, and
-    joiners and non-joiners that neither a script nor an emoji needs (G5). All others are left to the gates.
+    These are soft hyphens, zero-width spaces, word joiners and byte order marks in any position, and also
+    joiners and non-joiners that neither a script nor an emoji needs (G5). The gates check all others.
     """
     if text.isascii():
         return text
@@ -161,21 +165,21 @@ def _joiner_if_needed(text: str, found: re.Match[str]) -> str:
 
 
 def visible(text: str) -> str:
-    r"""`text` for human eyes: what does not show is written `\u{…}`, also where a gate would let it pass."""
+    r"""Return `text` with invisible characters written as `\u{…}`, also if a gate would let them pass."""
     return _UNSHOWN.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", text)
 
 
 def one_line(text: str) -> str:
-    """`text` on one line: runs of white space are one space, and nothing invisible is left.
+    """Return `text` on one line, with single spaces and without invisible characters.
 
-    Where a gate would let an invisible character pass, it goes all the same, as do halves of surrogate pairs.
+    Invisible characters that a gate would let pass are also removed, and so are halves of surrogate pairs.
     """
     flat = " ".join(text.split())
     return " ".join(re.sub("[\ud800-\udfff]", "", _INVISIBLE.sub("", flat)).split())
 
 
 def on_one_line(text: str) -> str:
-    """What others wrote, so that it forges no line of ours and hides nothing in one."""
+    """Return a foreign text so that it cannot forge a line of the output or hide text in one."""
     return visible(one_line(text))
 
 
@@ -185,11 +189,11 @@ def _line_at(text: str, offset: int) -> int:
 
 def _require_no_nul(text: str) -> None:
     if "\0" in text:
-        raise ToolError("this is not text: it holds NUL", code="not_text")
+        raise ToolError("this is not text: it contains NUL", code="not_text")
 
 
 def _refusing(text: str, position: int) -> Iterator[str]:
-    """The gates that refuse the suspect character at `position`, the most specific first."""
+    """Yield the gates that reject the suspect character at `position`, the most specific first."""
     char = text[position]
     if _IS_ANSI.match(char):
         yield "ansi"
@@ -214,7 +218,7 @@ def _is_beside_right_to_left(text: str, position: int) -> bool:
 
 
 def _has_use(text: str, position: int) -> bool:
-    """Whether an invisible character shapes what stands beside it (G5)."""
+    """Return whether an invisible character shapes its neighbours (G5)."""
     char = text[position]
     before, after = text[position - 1 : position] if position else "", text[position + 1 : position + 2]
     if char == "\ufeff":

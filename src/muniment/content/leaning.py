@@ -1,9 +1,9 @@
-"""Whether an item of a list may be about another one, so that alone it says nothing, or something else. Pure.
+"""Guess whether an item of a list depends on another one, so that alone it would mean something else. Pure.
 
-The words of all languages are looked for at once: in doubt a list stays one text, which loses nothing.
-Apart from `provenance.py` because no trust hangs on it: it is a guess by words.
+The words of all languages are checked at once. In doubt the list stays one text, which loses no information.
+A separate module from `provenance.py` because trust does not depend on it: it is a guess by words.
 
-What does not hold: that an item is found which leans on another without such a word.
+Not guaranteed: an item that depends on another without such a word is not found.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _UNSPACED: Final = "zh_ja"
 
 
 def lean_on_one_another(items: Sequence[str]) -> bool:
-    """Whether any item has a word that may mean another one, or the list.
+    """Return whether any item has a word that may refer to another item or to the list.
 
-    Cost: linear in the items, some 5 µs each.
+    Cost: linear in the items, about 5 µs each.
     """
     return any(_leans(item, is_first=not at) for at, item in enumerate(items))
 
@@ -44,7 +44,7 @@ def _tables() -> dict[str, dict[str, str]]:
 
 @cache
 def _cues(name: str) -> frozenset[str]:
-    """What stands in the tables of all languages whose words are told apart."""
+    """Return the words of one table of all languages that put spaces between words."""
     lines = (table[name] for language, table in _tables().items() if language != _UNSPACED)
     return frozenset(cue.strip() for line in lines for cue in line.split(","))
 

@@ -1,19 +1,18 @@
-"""Score how much a passage reads like texts that would have agents do harm, by learned weights.
+"""Score how similar a passage is to texts that make agents do harm, with learned weights.
 
 A passage becomes a set of parts: its words, and pieces of 3 to 5 characters of each word. Addresses and
-digits are replaced first. Each part that `poison_weights.txt` names has a weight and a size. The score is
-the sum of the weights divided by the length of the vector of sizes: one linear model, in whole numbers.
+digits are replaced first. Each part listed in `poison_weights.txt` has a weight and a size. The score is the
+sum of the weights divided by the length of the vector of sizes: one linear model, in whole numbers.
 
-Apart from `poison.py` because it scores words alone, and knows no rules.
+A separate module from `poison.py` because it scores words only and has no rules.
 
-Holds:
+Guarantees:
 
-- Windows of `WINDOW_WORDS` words of a long passage are scored too, so that harmless words around harmful
-  ones do not dilute the score.
-- Linear time: each word of a passage is in at most three sets, and gives a bounded number of parts.
+- Windows of `WINDOW_WORDS` words of a long passage are scored too, so that harmless words around harmful ones
+  do not dilute the score.
+- Linear time: each word of a passage is in at most three sets, and has a bounded number of parts.
 
-Does not hold: that the score is right. It follows the texts from which it was learned:
-benchmarks/RESULTS.md.
+Not guaranteed: that the score is correct. It depends on the training texts: benchmarks/RESULTS.md.
 
 Source: benchmarks/learn_poison.py writes the weights.
 """
@@ -32,19 +31,21 @@ SCALE: Final = 100
 """Score of a passage at the distance 1 from the boundary of the model."""
 
 WINDOW_WORDS: Final = 24
-"""Words that are scored together if a passage has more than twice as many; the step is half of it."""
+"""Words of a window. Passages with more than twice as many are also scored in windows; the step is half a
+window.
+"""
 
 MIN_SCORED_BYTES: Final = 24
-"""Bytes of a passage below which its score is 0 at most: a title or a key says too little."""
+"""A shorter passage scores at most 0: a title or a key has too few words."""
 
 PIECE_CHARS: Final = (3, 4, 5)
 """Lengths of the pieces of words that are parts."""
 
 MAX_WORD_CHARS: Final = 80
-"""Characters of a word between spaces of which pieces are taken."""
+"""Characters of a word between spaces that are split into pieces."""
 
 MAX_SHOWN_WORDS: Final = 3
-"""Words that a reason names."""
+"""Words that a reason lists."""
 
 _WORD_MARK: Final = "§"
 _EDGE: Final = "¶"
@@ -87,7 +88,7 @@ def heaviest_words(passage: str) -> tuple[str, ...]:
 
 
 def _words(passage: str) -> list[str]:
-    """Return what is between spaces, with addresses and digits replaced."""
+    """Return the words between spaces, with addresses and digits replaced."""
     return [_DIGITS.sub("0", _address_or_word(word)) for word in passage.split()]
 
 

@@ -1,4 +1,4 @@
-"""What markdown means without rendering it: blocks, items, links, what is active, and quoting."""
+"""Read markdown without rendering it: blocks, items, links, active markup, and quoting."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from muniment.kernel.names import MAX_PATH_BYTES, RelPath
 
 # -- blocks ------------------------------------------------------------------------------------------
 #
-# Which blocks of markdown each line of a body belongs to. Pure.
+# Assign each line of a body to blocks of markdown. Pure.
 #
-# This is the first phase of CommonMark's parsing strategy, as far as it decides where list items begin and
-# end; what stands inside of a line is not looked at. Every text is read, in time linear in its length.
+# This is the first phase of CommonMark's parsing strategy, as far as it determines where list items begin and
+# end; inline markup is not parsed. Every text can be read, in time linear in its length.
 #
-# What does not hold: link reference definitions are read as text, and nesting ends at `MAX_NESTING`.
+# Not guaranteed: link reference definitions are read as text, and nesting ends at `MAX_NESTING`.
 #
 # Source: CommonMark 0.31.2, "Appendix: A parsing strategy", and "HTML blocks" for the table.
 
 Kind = Literal["blank", "marks", "text", "heading", "rule", "fence", "code", "html"]
-"""What a line is; `marks`: nothing but the marks of items and quotes."""
+"""The kind of a line; `marks`: it has only markers of items and quotes."""
 
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|\Z)")
 _CODE_INDENT: Final = 4
@@ -34,10 +34,12 @@ _MAX_PADDING: Final = 4
 _TAB: Final = 4
 
 MAX_NESTING: Final = 64
-"""Lists and quotes in each other; what is nested deeper is text. Those of people have three or four."""
+"""Maximum depth of nested lists and quotes; deeper blocks are text. Texts of people have three or four
+levels.
+"""
 
 QUOTE: Final = -1
-"""What stands in the path of a line for a block quote."""
+"""Marks a block quote in the path of a line."""
 
 _HEADING: Final = re.compile(r"#{1,6}(?:[ \t]|\Z)")
 _RULE: Final = re.compile(r"(?:(?:\*[ \t]*){3,}|(?:_[ \t]*){3,}|(?:-[ \t]*){3,})\Z")
@@ -64,21 +66,21 @@ _HTML: Final = tuple(
         (rf"(?:<[a-z][a-z0-9-]*{_ATTRIBUTE}*+[ \t]*/?>|</[a-z][a-z0-9-]*[ \t]*>)[ \t]*\Z", None),
     )
 )
-"""The ways to begin an HTML block and what ends it; None: a blank line. The last may not interrupt text."""
+"""The starts of HTML blocks with their ends; None: a blank line. The last kind may not interrupt text."""
 
 
 @dataclass(slots=True)
 class Line:
-    """A line as it was read, with its offsets in the body.
+    """A line with its offsets in the body.
 
     Attributes:
         start: offset of its first character.
-        text: offset of what it says itself, behind what its containers took of it and white space.
-        end: offset behind its line break.
-        kind: which block it is part of.
-        path: the blocks that hold it, outermost first: an item by the number of its first line, or `QUOTE`.
+        text: offset of its content, after the markers of its containers and white space.
+        end: offset after its line break.
+        kind: the kind of its block.
+        path: the blocks around it, outermost first: an item by the number of its first line, or `QUOTE`.
             Empty for a blank line.
-        is_open: whether the code or HTML that it is in goes on behind it, also over a blank line.
+        is_open: whether its block of code or HTML continues after it, also over a blank line.
     """
 
     start: int
@@ -90,7 +92,7 @@ class Line:
 
 
 def read_lines(body: str) -> list[Line]:
-    """Every line of `body`, as it belongs to blocks."""
+    """Return every line of `body` with its blocks."""
     reader = _Reader()
     for found in _LINE.finditer(body):
         if found[0]:
@@ -100,12 +102,12 @@ def read_lines(body: str) -> list[Line]:
 
 @dataclass(slots=True)
 class _Container:
-    """An open list item, or a block quote where `width` is None.
+    """An open list item, or a block quote if `width` is None.
 
     Attributes:
         path: the first line of every item from the outermost to this one, `QUOTE` for a quote.
-        width: columns that a line must be indented by to be in the item.
-        is_new: whether it holds nothing yet.
+        width: columns by which a line in the item must be indented.
+        is_new: whether it is still empty.
     """
 
     path: tuple[int, ...]
@@ -114,12 +116,12 @@ class _Container:
 
 
 class _Cursor:
-    """A place in a line; tabs are as wide as they are there.
+    """A position in a line; a tab is as wide as its column requires.
 
     Attributes:
-        at: offset in the line of what stands behind the white space here.
-        rest: that.
-        column: columns gone over, maybe to somewhere in a tab.
+        at: offset in the line after the white space at the position.
+        rest: the text from `at` on.
+        column: columns before the position, which may be inside a tab.
     """
 
     __slots__ = ("_behind", "_text", "at", "column", "rest")
@@ -130,21 +132,21 @@ class _Cursor:
 
     @property
     def indent(self) -> int:
-        """Columns of white space here."""
+        """Return the columns of white space at the position."""
         return self._behind - self.column
 
     def skip(self, columns: int) -> None:
-        """Go over so many columns of white space."""
+        """Skip some columns of white space."""
         self.column += columns
 
     def take(self, count: int) -> None:
-        """Go over the white space here and so many characters behind it."""
+        """Skip the white space at the position and some characters after it."""
         self.at += count
         self.column = self._behind + count
         self._measure()
 
     def _measure(self) -> None:
-        """Find out where the white space here ends."""
+        """Find the end of the white space at the position."""
         text, at, column = self._text, self.at, self.column
         while (char := text[at : at + 1]) and char in " \t":
             column += 1 if char == " " else _TAB - column % _TAB
@@ -153,22 +155,22 @@ class _Cursor:
 
 
 class _Reader:
-    """Both phases of CommonMark's strategy, of which the first is enough: which block each line is part of.
+    """A reader that finds the block of each line, by the first phase of CommonMark's strategy.
 
     Attributes:
-        lines: what was read so far.
+        lines: the lines that were read.
     """
 
     def __init__(self) -> None:
         self.lines: list[Line] = []
         self._open: list[_Container] = []
-        self._leaf: Kind = "blank"  # the open block that takes lines of text; "blank": there is none
+        self._leaf: Kind = "blank"  # the open block that accepts lines of text; "blank": all are closed
         self._fence = ""
         self._html_end: re.Pattern[str] | None = None
         self._paragraph = 0  # its first line
 
     def read(self, start: int, whole: str) -> None:
-        """The next line of the body, with its line break."""
+        """Read the next line of the body, with its line break."""
         cursor = _Cursor(whole.rstrip("\r\n"))
         matched = self._matched(cursor)
         kind = self._inside_leaf(cursor) if matched == len(self._open) else None
@@ -180,13 +182,13 @@ class _Reader:
             if kind != "blank" and not (begins and kind == "marks"):
                 self._fill()
         if not whole.strip(" \t\r\n"):
-            kind = "blank"  # Also in code: where it is the last of its block, it belongs to nothing.
+            kind = "blank"  # Also in code: as the last line of its block it belongs to no block.
         path = self._open[-1].path if self._open and kind != "blank" else ()
         is_open = self._leaf == "fence" or (self._leaf == "html" and self._html_end is not None)
         self.lines.append(Line(start, start + cursor.at, start + len(whole), kind, path, is_open))
 
     def _matched(self, cursor: _Cursor) -> int:
-        """How many of the open containers the line is in by its beginning."""
+        """Return the number of open containers that continue in the line."""
         for number, container in enumerate(self._open):
             if container.width is None:
                 if cursor.indent >= _CODE_INDENT or not cursor.rest.startswith(">"):
@@ -202,7 +204,7 @@ class _Reader:
         return len(self._open)
 
     def _inside_leaf(self, cursor: _Cursor) -> Kind | None:
-        """The kind of a line of fenced code or HTML that is open; None if neither is."""
+        """Return the kind of a line in open fenced code or HTML; None if neither is open."""
         rest = cursor.rest
         if self._leaf == "fence":
             closes = rest.startswith(self._fence) and not rest.strip(f" \t{self._fence[0]}")
@@ -216,7 +218,7 @@ class _Reader:
         return None
 
     def _begin(self, cursor: _Cursor, matched: int) -> tuple[int, bool]:
-        """Open the containers that begin in the line: how many it is in then, and whether one began."""
+        """Open the containers that begin in the line; return their number, and whether one began."""
         begins = False
         while cursor.indent < _CODE_INDENT and matched < MAX_NESTING:
             rest = cursor.rest
@@ -234,7 +236,7 @@ class _Reader:
         return matched, begins
 
     def _leaf_of(self, cursor: _Cursor, matched: int) -> Kind:
-        """What the rest of the line is, once no further container begins in it."""
+        """Return the kind of the rest of the line, after its containers."""
         rest = cursor.rest
         is_text = self._leaf == "text"
         if not rest:
@@ -262,13 +264,13 @@ class _Reader:
         return self._add(matched, "rule") if _RULE.match(rest) else self._add_text(matched)
 
     def _add(self, matched: int, kind: Kind) -> Kind:
-        """Begin or go on with a block that is not text."""
+        """Begin or continue a block that is not text."""
         self._close(matched)
         self._leaf = kind if kind in {"fence", "html", "code"} else "blank"
         return kind
 
     def _add_text(self, matched: int) -> Kind:
-        """A line of a paragraph; if one is open, it may go on without the containers of the lines above."""
+        """Add a line of a paragraph; an open paragraph may continue without the containers above."""
         if self._leaf != "text":
             self._close(matched)
             self._paragraph = len(self.lines)
@@ -287,12 +289,12 @@ class _Reader:
         self._leaf = "blank"
 
     def _fill(self) -> None:
-        if self._open:  # Those above it were filled when it began.
+        if self._open:  # The containers above it are already marked as filled.
             self._open[-1].is_new = False
 
 
 def _item_marker(rest: str, *, in_text: bool) -> str | None:
-    """The marker with which `rest` begins an item; in a paragraph fewer do than elsewhere."""
+    """Return the marker that begins an item in `rest`; only some markers can interrupt a paragraph."""
     found = _MARKER.match(rest)
     if found is None:
         return None
@@ -303,7 +305,7 @@ def _item_marker(rest: str, *, in_text: bool) -> str | None:
 
 
 def _take_marker(cursor: _Cursor, marker: str) -> int:
-    """Go over a marker and the white space that belongs to it; columns up to the text of the item."""
+    """Skip a marker and the white space that belongs to it; return the columns to the text of the item."""
     before = cursor.column
     cursor.take(len(marker))
     padding = cursor.indent
@@ -319,7 +321,7 @@ def _take_quote(cursor: _Cursor) -> None:
 
 
 def _html_block(rest: str, *, in_text: bool) -> int | None:
-    """Which kind of HTML block `rest` begins, if it does."""
+    """Return the number of the kind of HTML block that `rest` begins, if any."""
     if not rest.startswith("<"):
         return None
     kinds = len(_HTML) - in_text
@@ -328,36 +330,37 @@ def _html_block(rest: str, *, in_text: bool) -> int | None:
 
 # -- bullets -----------------------------------------------------------------------------------------
 #
-# The list items and paragraphs of an entry's body, and their removal to the byte. Pure.
+# Find the list items and paragraphs of an entry's body, and remove one exactly. Pure.
 #
-# What an item is, is CommonMark's business: blocks are read here by the two phases of its specification, as
-# far as they decide to which item a line belongs. Holds, for every text:
+# CommonMark defines what an item is: blocks are read by the two phases of its specification, as far as they
+# determine to which item a line belongs. Guarantees, for every text:
 #
-# - B1. `outline` is total, and linear in the text but for the depth of its nesting.
-# - B2. An item has whole lines: from its marker to its last line that is not blank, nested blocks and lazy
-#   continuation lines included. What looks like an item in code, in HTML or behind other text is none.
-#   A passage has the blank lines behind it as well; the last one those before it.
-# - B3. `without` gives the text less one run of characters, nothing else: line breaks, tabs and a missing
-#   last one stay. Where the lines above and below would otherwise run together, the last line break of what
-#   goes stays too, as an empty line.
-# - B4. What is left reads as it did: every other line belongs to the same items and is the same kind of
-#   block. Where that cannot be had, `without` gives nothing.
+# - B1. `outline` is total, and linear in the text, times the depth of its nesting.
+# - B2. An item has complete lines: from its marker to its last line that is not blank, including nested
+#   blocks and lazy continuation lines. Text in code, in HTML or after other text is not an item, even if it
+#   has the same form. A passage also has the blank lines after it; the last passage has the blank lines
+#   before it.
+# - B3. `without` removes exactly one run of characters: line breaks, tabs and a missing last line break stay.
+#   If the lines above and below would otherwise be joined, the last line break of the removed text stays as
+#   an empty line.
+# - B4. The rest is read as before: every other line belongs to the same items and is the same kind of block.
+#   If this is impossible, `without` returns None.
 #
-# What does not hold: items in block quotes, and items that begin on the line of another one, are not
-# offered; the quote or the outer item is one piece. Link reference definitions are read as paragraphs.
+# Not guaranteed: items in block quotes, and items that begin on the line of another one, are not returned;
+# the quote or the outer item is one piece. Link reference definitions are read as paragraphs.
 #
 # Source: CommonMark 0.31.2, "Appendix: A parsing strategy". Attacked in tests/units/content/test_bullets.py.
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A list item that can be removed; or a passage, which is a paragraph, code, or what else is no item.
+    """A list item that can be removed; or a passage: a paragraph, code, or other text that is not an item.
 
     Attributes:
-        start: offset in the body of its first line, indentation included.
-        end: offset behind its last line that is not blank; of a passage see B2.
-        own: its text without that of the items in it and without their markers.
-        items: the items in it that can be removed on their own.
+        start: offset in the body of its first line, including indentation.
+        end: offset after its last line that is not blank; for a passage see B2.
+        own: its text without nested items and without markers.
+        items: the nested items that can be removed separately.
         is_item: whether it is an item.
     """
 
@@ -369,17 +372,17 @@ class Item:
 
     @property
     def text(self) -> str:
-        """All that it says, the items in it included."""
+        """Return the complete text, including nested items."""
         return "\n".join([self.own, *(item.text for item in self.items)])
 
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """A body as its list items and the rest.
+    """The list items of a body and its other text.
 
     Attributes:
         items: the outermost items, in order.
-        passages: what else there is, in order: runs of lines between blank lines, headings and items.
+        passages: the other text, in order: runs of lines between blank lines, headings and items.
     """
 
     items: tuple[Item, ...]
@@ -387,17 +390,17 @@ class Outline:
 
     @property
     def parts(self) -> tuple[Item, ...]:
-        """Outermost items and passages, in order."""
+        """Return the outermost items and the passages, in order."""
         return tuple(sorted((*self.items, *self.passages), key=lambda part: part.end))
 
     @property
     def is_empty(self) -> bool:
-        """Whether the body says nothing: it holds headings, rules and blank lines at most."""
+        """Return whether the body has only headings, rules and blank lines."""
         return not self.items and not self.passages
 
 
 def outline(body: str) -> Outline:
-    """The items of `body` and what stands beside them (B1, B2)."""
+    """Return the items and passages of `body` (B1, B2)."""
     lines = read_lines(body)
     builders: dict[int, _Builder] = {}
     outermost: list[_Builder] = []
@@ -427,7 +430,7 @@ def outline(body: str) -> Outline:
 
 
 def _passage(body: str, lines: Sequence[Line], first: int, last: int) -> Item:
-    """The passage of some lines, with the blank ones that go with it (B2)."""
+    """Return the passage of some lines, with the blank lines that belong to it (B2)."""
     own = body[lines[first].start : lines[last].end]
     behind = next((number for number in range(last + 1, len(lines)) if lines[number].kind != "blank"), None)
     if behind is not None:
@@ -438,7 +441,7 @@ def _passage(body: str, lines: Sequence[Line], first: int, last: int) -> Item:
 
 
 def without(body: str, item: Item) -> str | None:
-    """`body` without one of the items or passages of its outline (B3, B4).
+    """Return `body` without one of the items or passages of its outline (B3, B4).
 
     Returns:
         None: another line would belong to other items or be another kind of block.
@@ -454,7 +457,7 @@ def without(body: str, item: Item) -> str | None:
 
 
 def _offered(path: tuple[int, ...]) -> Iterator[int]:
-    """The items of a path up to the first quote, or item that begins on the line of another."""
+    """Yield the items of a path up to the first quote, or item that begins on the line of another."""
     for place, first in enumerate(path):
         if first == QUOTE or first in path[:place]:
             return
@@ -473,7 +476,10 @@ class _Builder:
 
 
 def _reads_alike(before: Sequence[Line], after: Sequence[Line], item: Item) -> bool:
-    """Whether the lines of `after` are those of `before` without those of `item`, blank ones aside."""
+    """Return whether `after` has the lines of `before` without `item` in the same blocks.
+
+    Blank lines are ignored.
+    """
     kept = [(number, line) for number, line in enumerate(before) if not item.start <= line.start < item.end]
     old = [(number, line) for number, line in kept if line.kind != "blank"]
     new = [(number, line) for number, line in enumerate(after) if line.kind != "blank"]
@@ -488,20 +494,20 @@ def _reads_alike(before: Sequence[Line], after: Sequence[Line], item: Item) -> b
 
 # -- links -------------------------------------------------------------------------------------------
 #
-# The relative links of an entry: which files of its scope it means. Pure; nothing here is ever opened.
+# Find the relative links of an entry to files of its scope. Pure; this section opens no files.
 
 _TARGET: Final = re.compile(rf"\]\([ \t]{{0,8}}<?([^)\s<>]{{1,{MAX_PATH_BYTES}}})")
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 
 
 def relative_links(body: str, rel: RelPath) -> Iterator[RelPath]:
-    """The paths inside the scope that inline links of a body mean, each as often as it is linked.
+    """Yield the paths inside the scope that inline links of a body point to, one for each link.
 
-    Links in code, links with a scheme, absolute ones and those that lead out of the scope are left out.
+    Links in code, links with a scheme, absolute links and links out of the scope are left out.
 
     Args:
-        body: the text behind the front matter.
-        rel: path of the entry inside the scope, from whose folder its links go.
+        body: the text after the front matter.
+        rel: path of the entry inside the scope; links are relative to its folder.
     """
     if "](" not in body:
         return
@@ -517,7 +523,7 @@ def relative_links(body: str, rel: RelPath) -> Iterator[RelPath]:
 
 
 def _joined(folder: str, target: str) -> RelPath | None:
-    """Where a target leads from a folder; None: out of the scope, or to the scope itself."""
+    """Return the path of a target relative to a folder; None: outside the scope, or the scope itself."""
     steps = folder.split("/") if folder else []
     for step in target.split("/"):
         if step == "..":
@@ -531,31 +537,31 @@ def _joined(folder: str, target: str) -> RelPath | None:
 
 # -- markup ------------------------------------------------------------------------------------------
 #
-# Active markup: what runs, or fetches something by itself, when a file is shown as markdown.
+# Find active markup: markup that runs or fetches something when a file is displayed as markdown.
 #
-# Holds:
+# Guarantees:
 #
-# - A1. Refused are: elements that run or replace the page (`script`, `iframe`, `style`, …) in any form;
+# - A1. Rejected are: elements that run or replace the page (`script`, `iframe`, `style`, …) in any form;
 #   elements that load (`object`, `link`, `meta`, `form`, `video`, …) with an attribute; event handlers;
 #   attributes and styles that fetch; images, also by reference, whose address is not a path; links,
 #   definitions and autolinks with a scheme that runs or embeds (`javascript:`, `vbscript:`, `data:`,
 #   `file:`), entities decoded; fences in a language that note readers run.
-# - A2. What shows as code is inert: closed fences that begin in column 0, and code spans on one line.
-#   Wherever readers of markdown may disagree about what is code, it counts as text: fences that are not
-#   closed, indented, or in a list or quote; fences with a line that looks like another fence; fences that
-#   note readers draw; spans behind a tag, an unmatched tick or a backslash, and across table cells; and
-#   everything in a file in which a line outside fences begins with a tag.
+# - A2. Displayed code is inert: closed fences that begin in column 0, and code spans on one line. If markdown
+#   readers may disagree about what is code, it counts as text. This applies to fences that are not closed,
+#   indented, or in a list or quote; fences with a line that is similar to another fence; fences that note
+#   readers draw; spans after a tag, an unmatched tick or a backslash, and across table cells; and everything
+#   in a file in which a line outside fences begins with a tag.
 # - A3. Ordinary links, local images, bare tags such as `<T>`, `<name>` and `<b>`, and comparisons pass.
-# - A4. Linear time: RE2 for everything that looks ahead.
+# - A4. Linear time: RE2 for all patterns that scan ahead.
 #
-# What does not hold: a renderer with extensions of its own may run what nobody else does. An ordinary link
-# can carry data once someone follows it. HTML that only hides text is not refused.
+# Not guaranteed: a renderer with other extensions may run more. An ordinary link can carry data if a user
+# opens it. HTML that only hides text is not rejected.
 #
 # Attacked in tests/units/content/test_markup.py. Source: CommonMark 0.31.2, sections 4.5, 4.6, 6.1 and 6.4 to
 # 6.6; the HTML standard, section 13.2.5.
 
 ACTIVE_MARKUP: Final = "active-markup"
-"""The name of the gate that policies use."""
+"""The name of the gate in policies."""
 
 _MAX_PROGRAM_BYTES: Final = 32 << 20
 
@@ -566,7 +572,7 @@ _RUNNING: Final = (
     + rf"){_SPACE}\\?:"
 )
 _ELSEWHERE: Final = r"(?:[a-z][a-z0-9+.-]*\\?:|[/\\]{2})"
-"""How an address begins that is not a path beneath the file's own directory."""
+"""The start of an address that is not a path inside the file's directory."""
 
 _ALT: Final = r"(?:[^\[\]\\]|\\.|\[(?:[^\[\]\\]|\\.|\[(?:[^\[\]\\]|\\.)*\])*\])*"
 _OPENING: Final = r"<[a-z][a-z0-9:_.-]*[\s/]"
@@ -615,17 +621,17 @@ _LIKE_A_FENCE: Final = re.compile(r"[ \t>*+0-9.)-]*(?:```|~~~)")
 _OPENS_HTML: Final = re.compile(r"[ \t>*+0-9.)-]*<[A-Za-z!?/]")
 _NO_CODE: Final = frozenset({*_RUN_BY_READERS, *_DRAWN_BY_READERS})
 _MARKS: Final = ("<", "](", "]:", "```", "~~~")
-"""Without one of these nothing is active."""
+"""Text without any of these has no active markup."""
 
 _TICKS: Final = re.compile(r"\\?`+|<(?![ =<>-])(?![a-zA-Z/][\w:-]*>)")
 
 
 def active_markup(text: str) -> int | None:
-    """The line on which active markup begins (A1 to A3), or None where there is none.
+    """Return the line on which active markup begins (A1 to A3), or None.
 
-    The line is that of what begins the text's first match, from 1.
+    The line is the line of the start of the first match, from 1.
 
-    Cost: a few microseconds for text without `<`, `](`, `]:` and `![`; about 20 µs a KiB otherwise.
+    Cost: a few microseconds for text without `<`, `](`, `]:` and `![`; about 20 µs per KiB otherwise.
     """
     if not any(mark in text for mark in _MARKS):
         return None
@@ -635,7 +641,7 @@ def active_markup(text: str) -> int | None:
 
 
 def without_code(text: str) -> str:
-    """`text` with blanks in place of what shows as code to every reader (A2); lines stay lines."""
+    """Return `text` with blanks in place of code, if every reader displays it as code (A2); lines stay."""
     text = _OTHER_BREAK.sub("\n", text)
     lines = text.split("\n")
     bounds = None if _is_doubtful(text) else _fences(lines)
@@ -667,7 +673,7 @@ def _pattern(source: str) -> Any:
 
 
 def _is_doubtful(text: str) -> bool:
-    """Whether where code begins depends on where front matter ends."""
+    """Return whether the start of code depends on the end of front matter."""
     front = locate(text)
     if front is None:
         return opens(text)
@@ -675,7 +681,7 @@ def _is_doubtful(text: str) -> bool:
 
 
 def _fences(lines: list[str]) -> list[tuple[int, int]] | None:
-    """First and last line of each block that is code to every reader; None if HTML makes that doubtful."""
+    """Return the first and last line of each certain code block; None if HTML makes all of them doubtful."""
     found: list[tuple[int, int]] = []
     fence, first, certain = "", 0, True
     for number, line in enumerate(lines):
@@ -701,7 +707,7 @@ def _closes(line: str, fence: str) -> bool:
 
 
 def _without_spans(line: str, *, doubt: bool) -> tuple[str, bool]:
-    """`line` without its code spans, and whether what follows in the paragraph may be no code after all."""
+    """Return `line` without its code spans, and whether later spans of the paragraph may be text."""
     if doubt or "`" not in line:
         return line, doubt or any(not found[0].startswith("`") for found in _TICKS.finditer(line))
     marks = list(_TICKS.finditer(line))
@@ -724,23 +730,23 @@ def _without_spans(line: str, *, doubt: bool) -> tuple[str, bool]:
 
 # -- quoting -----------------------------------------------------------------------------------------
 #
-# How text from elsewhere is handed to a model: between marks that nothing in it can imitate.
+# Quote external text for a model, between marks that the text cannot imitate.
 
 _TOKEN_BYTES: Final = 8
 
 
 def fence_token() -> str:
-    """Random text for the marks of `fenced`, unknown to whoever wrote what stands between them."""
+    """Return random text for the marks of `fenced`, unknown to the author of the quoted text."""
     return os.urandom(_TOKEN_BYTES).hex()
 
 
 def fenced(text: str, kind: str, token: str) -> str:
-    """`text` between two lines that nothing inside can imitate, as it does not know `token`."""
+    """Return `text` between two lines that it cannot imitate, because its author does not know `token`."""
     return f"<<{kind} {token}>>\n{text}\n<<end {token}>>"
 
 
 def without_fences(text: str, token: str) -> str:
-    """`text` without the marks of `fenced` for this token, and without the lines that held only these."""
+    """Return `text` without the marks of `fenced` for this token, and without lines of only such marks."""
     if token not in text:
         return text
     marks = re.compile(rf"<<\w{{1,20}}+ {re.escape(token)}>>")

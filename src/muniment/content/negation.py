@@ -1,13 +1,14 @@
-"""What a text says does not hold, or no longer: forgetting takes what was so, not what says that. Pure.
+"""Find facts that a text denies or ends, so that forgetting a fact does not remove such texts. Pure.
 
-- N1. `ended`: the text tells that something is over, or that something else stands in its place ("no longer",
-  "instead of", "statt", 不再), and a word that was asked for stands in it there and nowhere else.
-- N2. `denied`: right behind a "not" or its like comes a word that was asked for, which stands nowhere else.
-- N3. What denies something itself is asked for as it is: `turns`.
+- N1. `ended`: the text states that something is over or was replaced ("no longer", "instead of", "statt",
+  不再), and a query word occurs in that clause only.
+- N2. `denied`: a query word follows directly after a "not" or a similar word, and occurs only there.
+- N3. `turns`: the query itself contains a denial; the caller then searches for it as it is.
 
-A clause ends at punctuation and at the end of a line. Of scripts without spaces a clause is looked at whole.
-What does not hold: that a denial is found which has none of these words. The tables are in some large
-languages; they stand apart from those of `provenance`, which ask whether any word turns a meaning, not which.
+A clause ends at punctuation and at the end of a line. In scripts without spaces a clause is checked as a
+whole. Not guaranteed: a denial without one of these words is not found. The tables cover some large
+languages. The tables of `provenance` are separate: they only need to know whether any word reverses a
+meaning, not which one.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from muniment.files import shipped_tables
 from muniment.kernel.path import fold
 
 Says = Callable[[str], frozenset[str]]
-"""Which of the words that were asked for stand in a piece of text."""
+"""Function that returns the query words which occur in a piece of text."""
 
 MAX_CHARS: Final = 8_000
-"""Characters of a text that are looked at; what was asked for is a sentence, an item or a paragraph."""
+"""Characters of a text that are checked; a query is a sentence, an item or a paragraph."""
 
 _CLAUSE_CHARS: Final = 400
-"""Characters of one clause; those of people are shorter."""
+"""Characters of one clause; clauses written by people are shorter."""
 
 _NEXT_WORDS: Final = 3
-"""Words behind a denial among which the first that says something is taken for what is denied."""
+"""Words after a denial that are checked; the first one that is not a stop word is the denied word."""
 
 _CLAUSE: Final = re.compile(
     "[,;:.!?()\r\n\u2013\u2014\u3001\u3002\uff0c\uff1b\uff1a\uff01\uff1f\u060c\u0964]+"
@@ -49,7 +50,7 @@ class _Denials(NamedTuple):
 
 @cache
 def _denials() -> _Denials:
-    """The shipped tables. Cost: reads and compiles a file of the package, once a process."""
+    """Return the tables of the package. Cost: reads and compiles a file, once per process."""
     tables = shipped_tables("muniment.content", "negation")
     ended = (
         rf"\b(?:{tables['moved']}) (?P<left>\S+(?: \S+){{0,9}}?)(?: to | into |\Z)"
@@ -62,19 +63,19 @@ def _denials() -> _Denials:
 
 
 def turns(text: str) -> bool:
-    """Whether a text denies or ends anything (N3)."""
+    """Return whether a text denies or ends anything (N3)."""
     plain = fold(text[:MAX_CHARS])
     return any(found.search(plain) for found in _denials())
 
 
 def ended(text: str, says: Says) -> bool:
-    """Whether a text says that what was asked for is over (N1).
+    """Return whether a text states that the queried fact is over (N1).
 
     Args:
         text: a sentence, an item or a paragraph.
         says: see `Says`.
 
-    Cost: linear, with one `says` a clause or two.
+    Cost: linear, with one or two calls of `says` per clause.
     """
     over, holds = frozenset[str](), frozenset[str]()
     for number, clause in enumerate(_clauses(text)):
@@ -86,7 +87,7 @@ def ended(text: str, says: Says) -> bool:
 
 
 def denied(text: str, says: Says) -> bool:
-    """Whether a text denies what was asked for (N2). Arguments and cost as of `ended`."""
+    """Return whether a text denies the queried fact (N2). Arguments and cost as in `ended`."""
     over, holds = frozenset[str](), frozenset[str]()
     for clause in _clauses(text):
         named = _denied_in(clause, says)
@@ -95,7 +96,7 @@ def denied(text: str, says: Says) -> bool:
 
 
 def _clauses(text: str) -> list[str]:
-    """The clauses of a text, each between single spaces; of a very long one its pieces."""
+    """Return the clauses of a text with single spaces; a very long clause is split into pieces."""
     clauses = (" ".join(clause.split()) for clause in _CLAUSE.split(fold(text[:MAX_CHARS])))
     return [
         clause[start : start + _CLAUSE_CHARS]
@@ -105,7 +106,7 @@ def _clauses(text: str) -> list[str]:
 
 
 def _ended_in(clause: str, says: Says) -> frozenset[str]:
-    """Which words a clause says are over (N1)."""
+    """Return the words that a clause calls over (N1)."""
     found = _denials().ended.search(clause)
     if found is None:
         return frozenset()
@@ -115,7 +116,7 @@ def _ended_in(clause: str, says: Says) -> frozenset[str]:
 
 
 def _denied_in(clause: str, says: Says) -> frozenset[str]:
-    """Which words a clause denies (N2)."""
+    """Return the words that a clause denies (N2)."""
     is_denied = _denials().running.search(clause) is not None
     if is_denied or is_running(clause[:1]):
         return says(clause) if is_denied else frozenset()

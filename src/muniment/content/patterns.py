@@ -1,6 +1,6 @@
-"""Expressions of RE2, which is linear in the text whatever the expression.
+"""Compile expressions with RE2, which takes linear time in the text for every expression.
 
-Apart, so that who looks at characters alone loads no RE2.
+A separate module, so that modules which check only characters do not load RE2.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any, Final
 import re2
 
 MAX_PROGRAM_BYTES: Final = 64 << 20
-"""Memory that RE2 may use for one expression; what needs more does not compile."""
+"""Memory that RE2 may use for one expression; an expression that needs more does not compile."""
 
 
 @cache
 def compiled(source: str | bytes, *, most_bytes: int = MAX_PROGRAM_BYTES, of_bytes: bool = False) -> Any:
-    """`source`, without regard to case; or, `of_bytes`, with regard to it over any bytes, by their offsets.
+    """Return `source` compiled: case-insensitive, or case-sensitive over bytes with `of_bytes`.
 
-    Cost: some milliseconds for a large expression, once a process.
+    Cost: some milliseconds for a large expression, once per process.
     """
     options = re2.Options()
     options.log_errors = False

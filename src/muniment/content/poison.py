@@ -1,24 +1,25 @@
-r"""Find text that would have an agent do harm later: the gate that facts of agents wait for.
+r"""Find text that would make an agent do harm later: the review gate for facts of agents.
 
-A text is cut into sentences. Each sentence, and each pair of them, is a passage with a score. The score is
-that of `likeness.py`, which was learned from texts of independent authors, and `RULE_SHARE` of what the
-rules of `poison.toml` weigh. A rule needs words of several classes; its first class is an act, which counts
-only if nothing negates it. If a passage reaches `THRESHOLD`, or its rules weigh `ENOUGH_RULE_WEIGHT`, the
-text waits for its owner, with the reasons of the rules that it met, or the words that weigh most.
+A text is split into sentences. Each sentence, and each pair of them, is a passage with a score. The score is
+the sum of the learned score of `likeness.py`, which was trained on texts of independent authors, and
+`RULE_SHARE` times the weight of the rules of `poison.toml`. A rule needs words of several classes; its first
+class is an act, which counts only if it is not negated. If a passage reaches `THRESHOLD`, or its rules weigh
+`ENOUGH_RULE_WEIGHT`, the text becomes a pending review. The reasons are the matched rules, or the words with
+the highest weights.
 
-Holds, for the words of `poison.toml` (P1 and P3 also for what was learned):
+Guarantees, for the words of `poison.toml` (P1 and P3 also for the learned score):
 
-- P1. Case, accents, compatibility forms, invisible characters, lookalike letters in words of mixed
-  alphabets, markup, HTML entities, quotes and backslashes inside words, letters spelled apart, and text in
-  base64, hex, percent, `\x` or decimal codes make no difference.
-- P2. A negated act does not count: "never disable TLS verification" states good practice. A check that is
-  negated does: "reviews are not needed". An exception, and a clause of its own, end what a negation covers.
-- P3. Linear time: RE2 or expressions that cannot backtrack far, a fixed number of passes over each text,
-  and passages of at most twice `MAX_SENTENCE_CHARS`.
+- P1. Case, accents, compatibility forms, invisible characters, lookalike letters in words of mixed alphabets,
+  markup, HTML entities, quotes and backslashes inside words, letters spelled apart, and text in base64, hex,
+  percent, `\x` or decimal codes make no difference.
+- P2. A negated act does not count: "never disable TLS verification" states good practice. A negated check
+  counts: "reviews are not needed". An exception or a new clause ends the range of a negation.
+- P3. Linear time: RE2 or expressions that cannot backtrack far, a fixed number of passes over each text, and
+  passages of at most twice `MAX_SENTENCE_CHARS`.
 
-Does not hold: the same said in words that neither the rules nor the learned texts know, or split over
-several facts. Such a text is stored with its trust and shown as data. Negated good practice takes some of
-the learned score away, which a text that is built for it can use.
+Not guaranteed: a text passes if neither the rules nor the training texts have its words, or if it is split
+over several facts. Such a text is stored with its trust and displayed as data. Negated good practice reduces
+the learned score; an attacker can use this.
 
 Attacked in tests/units/content/test_poison.py; measured by benchmarks/poison.py and
 benchmarks/learn_poison.py.
@@ -43,44 +44,45 @@ from muniment.files import shipped_tables
 from muniment.kernel.normal_forms import normalised
 
 THRESHOLD: Final = 72
-"""Score at which a passage makes its text wait: the learned one and `RULE_SHARE` of what the rules weigh."""
+"""Score from which a passage makes its text wait: the learned score plus `RULE_SHARE` times the rule weight.
+"""
 
 RULE_SHARE: Final = 24
 MIN_RULE_WEIGHT: Final = -3
 ENOUGH_RULE_WEIGHT: Final = 4
-"""Score for each unit of the rules' weight, and the bounds of the weight; the upper one is enough alone."""
+"""Score for each unit of the rules' weight, and the bounds of the weight; the upper bound is enough alone."""
 
 ENOUGH_SCORE: Final = 1_000
-"""Score of what the rules alone make wait, at least."""
+"""Minimum score of a text that waits because of rules alone."""
 
 MAX_REASONS: Final = 3
-"""Reasons of a passage that its owner is given."""
+"""Maximum reasons that the owner receives for a passage."""
 
 MAX_SENTENCE_CHARS: Final = 500
-"""Characters at which a sentence is cut in two."""
+"""Maximum characters of a sentence; longer ones are split."""
 
 MIN_PASSAGE_CHARS: Final = 14
-"""Characters of a passage that is looked at; nothing shorter names an act and what it is about."""
+"""Minimum characters of a passage that is checked; shorter text cannot have an act and its object."""
 
 MAX_DECODED: Final = 16
-"""Encoded parts of each kind that are decoded in a text."""
+"""Maximum encoded parts of each kind that are decoded in a text."""
 
 NEGATED_CHARS: Final = 30
-"""Characters between a negation and a check that it negates, at most."""
+"""Maximum characters between a negation and a check that it negates."""
 
 FORBIDDEN_CHARS: Final = 90
-"""Characters behind an act in which a word such as "forbidden" negates it."""
+"""Characters after an act in which a word such as "forbidden" negates it."""
 
 CONDITION_CHARS: Final = 80
 """Characters before a negation in which a word such as "if" makes its clause a condition."""
 
 MIN_APART: Final = 15
-"""Characters of words that are spelled apart, from which on they are taken for hidden."""
+"""Minimum characters of words with spaces between their letters that count as hidden."""
 
 MIN_PROSE: Final = 8
 MIN_PAIR: Final = 4
 MIN_ALIKE: Final = 6
-"""Letters of what is taken for text once decoded, and of names and parts of names that are compared."""
+"""Minimum letters of decoded text, and of names and parts of names that are compared."""
 
 _Span = tuple[int, int]
 
@@ -167,11 +169,11 @@ class _PoisonRule:
 
 @dataclass(frozen=True, slots=True)
 class PoisonFinding:
-    """Why a text waits.
+    """The reason why a text waits for review.
 
     Attributes:
-        rules: the rules that a passage met, the heaviest first.
-        reason: the same in words, to follow the name of the text.
+        rules: the matched rules of a passage, the heaviest first.
+        reason: a description of the rules; it follows the name of the text.
     """
 
     rules: tuple[str, ...]
@@ -179,10 +181,10 @@ class PoisonFinding:
 
 
 def find_poison(text: str) -> PoisonFinding | None:
-    """Return why `text` has to wait for its owner, or None.
+    """Return why `text` must wait for its owner, or None.
 
     Args:
-        text: a fact, or a whole entry; the lines that this program writes about it are left out.
+        text: a fact, or a complete entry; the lines that this program adds to it are left out.
 
     Cost: about 1.5 ms for a sentence.
     """
@@ -196,38 +198,38 @@ def find_poison(text: str) -> PoisonFinding | None:
     passage, acts = worst
     reasons = [*dict.fromkeys(rule.reason for rule in acts)][:MAX_REASONS]
     words = ", ".join(f"{each!r}" for each in heaviest_words(passage))
-    learned = f"reads like texts that have agents do harm (by the words {words})"
+    learned = f"is similar to texts that make agents do harm (by the words {words})"
     return PoisonFinding(tuple(rule.id for rule in acts) or ("likeness",), ", ".join(reasons) or learned)
 
 
 def passages_of(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the passages of each view of a text, folded, each with the class that says how it was hidden."""
+    """Yield the passages of each view of a text, folded, each with the class of how it was hidden."""
     own = _OURS.sub(r"\1", _OURS.sub(r"\1", text))
     for spelling in filter(None, (own, spelled(own))):
         for view, hidden in _views(spelling):
             whole = [each for each in _SENTENCE.split(view) if each.strip()]
             sentences = [piece for each in whole for piece in _PIECE.findall(each)]
             pairs = zip(sentences, [*sentences[1:], ""], strict=False)
-            # Each sentence is also alone, so that good practice beside it excuses nothing.
+            # Each sentence is also checked alone, so that good practice next to it excuses nothing.
             for passage in dict.fromkeys([*("\n\n".join(filter(None, each)) for each in pairs), *sentences]):
                 if len(passage) >= MIN_PASSAGE_CHARS:
                     yield passage, hidden
 
 
 def passage_total(passage: str, hidden: str) -> tuple[float, list[_PoisonRule]]:
-    """Return the score of a passage, and the acts of the rules that it met, the heaviest first."""
+    """Return the score of a passage, and the acts of the matched rules, the heaviest first."""
     weight, acts = rule_weight(passage, hidden)
     score = passage_score(passage) + RULE_SHARE * weight
     return max(score, ENOUGH_SCORE) if weight >= ENOUGH_RULE_WEIGHT else score, acts
 
 
 def rule_weight(passage: str, hidden: str) -> tuple[int, list[_PoisonRule]]:
-    """Return what the rules weigh for a passage, within bounds, and the acts, the heaviest first."""
+    """Return the weight of the rules for a passage, within bounds, and the acts, the heaviest first."""
     seen = _RiskyPassage(passage, hidden)
     met = [rule for rule in _rules() if seen.meets(rule)]
     acts = sorted((rule for rule in met if not rule.is_context), key=lambda rule: -rule.weight)
     context = [rule.weight for rule in met if rule.is_context]
-    # However many circumstances there are, they count once on either side.
+    # Any number of circumstances counts only once per sign.
     weight = sum(rule.weight for rule in acts) + max([0, *context]) + min([0, *context])
     if not acts and any(map(seen.forbids, _rules())):
         return MIN_RULE_WEIGHT, acts
@@ -235,7 +237,7 @@ def rule_weight(passage: str, hidden: str) -> tuple[int, list[_PoisonRule]]:
 
 
 class _RiskyPassage:
-    """Two sentences, and where each class of words is in them."""
+    """A passage of two sentences, with the positions of each class of words."""
 
     def __init__(self, text: str, hidden: str) -> None:
         self._text = text
@@ -246,7 +248,7 @@ class _RiskyPassage:
             self._found[hidden] = ((0, 0),)
 
     def spans(self, name: str) -> tuple[_Span, ...]:
-        """Return where words of a class are."""
+        """Return the positions of the words of a class."""
         if name not in self._found:
             self._found[name] = tuple(self._find(name))
         return self._found[name]
@@ -268,14 +270,14 @@ class _RiskyPassage:
                         yield from (each.span() for each in expression.finditer(text))
 
     def meets(self, rule: _PoisonRule) -> bool:
-        """Return whether each class is there, and the act is not negated (or is, if it has to be)."""
+        """Return whether all classes occur and the act is not negated (or is, if the rule requires it)."""
         return any(
             (rule.is_context and rule.weight > 0) or self._negates(span, rule.is_negated) == rule.is_negated
             for span in self._acts(rule)
         )
 
     def forbids(self, rule: _PoisonRule) -> bool:
-        """Return whether the act of a rule is beside one of its classes, and is negated each time."""
+        """Return whether the act of a rule occurs with one of its classes, and is negated each time."""
         if rule.is_negated or rule.is_context:
             return False
         act, *others = rule.classes
@@ -287,7 +289,7 @@ class _RiskyPassage:
         )
 
     def _acts(self, rule: _PoisonRule) -> Iterator[_Span]:
-        """Yield where the act of a rule is, beside all its other classes."""
+        """Yield the positions of the act of a rule that are near all its other classes."""
         if rule.unless is not None and self.spans(rule.unless):
             return
         act, *others = rule.classes
@@ -297,7 +299,7 @@ class _RiskyPassage:
                 if all(any(_is_beside(span, other, rule.near) for other in spans) for spans in places):
                     yield span
 
-    def _negates(self, span: _Span, is_check: bool) -> bool:  # noqa: FBT001  one of two questions
+    def _negates(self, span: _Span, is_check: bool) -> bool:  # noqa: FBT001  one of two checks
         """Return whether an act, or a check, is negated."""
         key = span, is_check
         if key not in self._negated:
@@ -318,7 +320,7 @@ class _RiskyPassage:
         return any(end <= each[0] < stop for each in self.spans("forbidden"))
 
     def _reaches(self, end: int, start: int) -> bool:
-        """Return whether a negation is about a check behind it, and not about leaving the check out."""
+        """Return whether a negation refers to a later check, and not to omitting the check."""
         return not _UNTIL.search(self._text[end:start]) and not any(
             end <= off[0] and off[1] <= start for off in self.spans("off")
         )
@@ -335,13 +337,13 @@ class _RiskyPassage:
 
 
 def _is_beside(one: _Span, other: _Span, near: int) -> bool:
-    """Return whether two places do not overlap, and are at most `near` characters apart unless that is 0."""
+    """Return whether two ranges do not overlap and are at most `near` characters apart (0: any distance)."""
     gap = max(one[0], other[0]) - min(one[1], other[1])
     return gap >= 0 and (near == 0 or gap <= near)
 
 
 def _hosts(text: str) -> Iterator[_Span]:
-    """Yield hosts that are not of this machine or network, and not a well-known registry."""
+    """Yield hosts that are not in the local network and not a well-known registry."""
     for found in _HOST.finditer(text):
         name = next(filter(None, found.groups()))
         is_file = found["path"] is not None and _FILE.fullmatch(name) is not None
@@ -354,7 +356,7 @@ def _is_about_packages(text: str) -> bool:
 
 
 def _alike(text: str) -> Iterator[_Span]:
-    """Yield names that differ by one letter from that of a package that everybody knows."""
+    """Yield names that differ by one letter from the name of a popular package."""
     if not _is_about_packages(text):
         return
     known = _popular()
@@ -366,7 +368,7 @@ def _alike(text: str) -> Iterator[_Span]:
 
 
 def _pairs(text: str) -> Iterator[_Span]:
-    """Yield names of packages that are another name in the text with something before or behind it."""
+    """Yield package names that extend another name in the text at its start or end."""
     if not _is_about_packages(text):
         return
     names = {each[0] for each in _NAME.finditer(text) if len(each[0]) >= MIN_PAIR}
@@ -390,7 +392,7 @@ def _is_one_off(one: str, other: str) -> bool:
 
 
 def _views(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the spellings of a text, folded, each with the class that says how it was hidden."""
+    """Yield the views of a text, folded, each with the class of how it was hidden."""
     raw = INVISIBLE.sub("", normalised("NFKC", text))
     raw = html.unescape(raw) if "&" in raw else raw
     plain = _TAG_ENDS.sub(" ", raw)
@@ -420,7 +422,7 @@ def _latin(found: re.Match[str]) -> str:
 
 
 def _decoded(text: str) -> Iterator[str]:
-    """Yield what encoded parts of a text say, as far as it is text."""
+    """Yield the decoded text of encoded parts, if it is readable."""
     for found in _first(_BASE64, text):
         part = found.replace("-", "+").replace("_", "/").rstrip("=")
         try:
@@ -444,7 +446,7 @@ def _first(expression: re.Pattern[str], text: str) -> Iterator[str]:
 
 
 def _if_prose(data: bytes) -> Iterator[str]:
-    """Yield `data` as text if it reads like some."""
+    """Yield `data` as text if it has the form of prose."""
     text = data.decode("utf-8", "replace")
     letters = sum(map(str.isalpha, text))
     is_text = text.isprintable() and _PROSE.fullmatch(text) is not None and _GAP.search(text) is not None
@@ -484,7 +486,7 @@ def _rules() -> tuple[_PoisonRule, ...]:
 
 @cache
 def _classes() -> Mapping[str, tuple[Any, Any]]:
-    """Return by class what finds its words outside addresses, and what finds its patterns anywhere."""
+    """Return for each class the expressions for its words outside addresses and for its patterns anywhere."""
     words, patterns = _tables()["words"], _tables()["patterns"]
     return {
         name: (_any(_sources(words.get(name, ""))), _any(f"(?:{each})" for each in patterns.get(name, ())))

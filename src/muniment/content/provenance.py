@@ -1,19 +1,20 @@
-"""Whose words a text is made of, so that trust can follow the words and not the request. Pure.
+"""Determine the author of a text from its words, so that trust depends on the words, not the request. Pure.
 
-P1 A text is a fact's if it is the fact, word by word and in order, but for the case of its first letter.
-   Plain prose may be wrapped otherwise and made a list item or quotation; what has a structure of its own
-   (lists, headings, lead-ins, code, markup) stands line by line as it is.
-P2 A text keeps an entry if it is the entry, line by line, with the fact behind it: as one more item of its
-   list, or as lines of its prose. An entry with headings, lead-ins, code or markup is not added to: what
-   stands below them is turned by them.
-P3 A fact takes the place of an entry only if the caller's rule says so (`agent.updates.supersedes`: the fact
-   says that something changed). A unit is a sentence, line or list item.
-P4 A label (title, description, keyword) is a fact's if it is a stretch of a unit from its beginning, small
-   words aside, and has every word of the fact that turns a meaning. A name need not begin with the unit.
-P5 A text is made of others if it has all of their units, those of each in order, and no other, and none of
-   them is a heading or lead-in.
+P1 A text consists of a fact if it is the fact, word by word and in order, except for the case of its first
+   letter. Plain prose may be wrapped differently and become a list item or quotation. A text with structure
+   (lists, headings, lead-ins, code, markup) must match line by line.
+P2 A text keeps an entry if it is the entry, line by line, followed by the fact: as one more item of its list,
+   or as lines of its prose. An entry with headings, lead-ins, code or markup cannot be extended: they change
+   the meaning of the lines below.
+P3 A fact replaces an entry only if the caller's rule allows it (`agent.updates.supersedes`: the fact states
+   that something changed). A unit is a sentence, line or list item.
+P4 A label (title, description, keyword) consists of a fact if it is part of a unit from its beginning (small
+   words may be skipped) and has every word of the fact that reverses a meaning. A name need not begin with
+   the unit.
+P5 A text consists of other texts if it has all of their units, the units of each in order, and no other, and
+   none of them is a heading or lead-in.
 
-What does not hold: that the words are true, or harmless. They are somebody's own, as he said them.
+Not guaranteed: that the words are true or harmless. They are exactly the words of their author.
 
 Start at `whose`; attacked in tests/units/content/test_provenance.py.
 """
@@ -33,30 +34,33 @@ from muniment.content.words import STOP_WORDS, features, is_running
 from muniment.files import shipped_tables
 from muniment.kernel.normal_forms import normalised
 
-# -- holding -----------------------------------------------------------------------------------------
+# -- containment -------------------------------------------------------------------------------------
 #
-# Whether an entry holds a fact: what was asked to be remembered stands there, and still says it. Pure.
+# Check whether an entry contains a fact that a caller wants remembered, with the same meaning. Pure.
 #
-# H1 All words of the fact stand in the text one after the other, with nothing between them. Numbers, signs,
-# words with a capital and words of other scripts are the same; a small word of a to z may be inflected. H2
-# Left out of the comparison: case and compatibility forms, white space and line breaks, list markers, marks
-# of emphasis, quotation marks and common punctuation, articles, and a leading "the user", "user", "I" or
-# "we", where no other subject stands in its place. H3 The sentence around them denies nothing that the fact
-# does not deny. H4 A fact that is a list of items may stand in several texts, each item by H1 to H3.
+# H1 All words of the fact are in the text, consecutive and in order. Numbers, signs, words with a capital and
+#    words of other scripts must be the same; a small word of a to z may be inflected.
+# H2 Ignored: case and compatibility forms, white space and line breaks, list markers, marks of emphasis,
+#    quotation marks and common punctuation, articles, and a leading "the user", "user", "I" or "we", if no
+#    other subject is in its place.
+# H3 The sentence around the words has no denial, unless the fact has one.
+# H4 A fact that is a list of items may be split over several texts; H1 to H3 apply to each item.
 #
-# In doubt a text does not hold it: then code files the fact verbatim, which loses nothing. Attacked by
+# In doubt a text does not contain it: then code stores the fact verbatim, which loses nothing. Attacked by
 # `tests/units/content/test_provenance.py`.
 
 MAX_SEPARATE: Final = 8
-"""Items of a list that are filed each by itself: as many files as a run may write unless a policy says so."""
+"""Maximum items of a list that are stored separately: the default number of files that a run may write."""
 
 MIN_STATEMENT_WORDS: Final = 3
 
 MAX_PLACES: Final = 8
-"""Places of a text that are looked at more closely: a text that says half of a fact more often is odd."""
+"""Maximum positions of a text that are checked in detail: a text that repeats half of a fact more often is
+unusual.
+"""
 
 SENTENCE_CHARS: Final = 1_000
-"""Characters before and after a fact in which its sentence is looked at."""
+"""Characters before and after a fact that are searched for the ends of its sentence."""
 
 _MARKER: Final = re.compile(r"^[ \t]*(?:[-*+>]|#{1,6}|\d{1,9}[.)])[ \t]+", re.MULTILINE)
 _ITEM: Final = re.compile(r"(?:[-*+]|\d{1,9}[.)])[ \t]+\S")
@@ -69,7 +73,7 @@ _TOKEN: Final = re.compile(
 _ARTICLES: Final = frozenset({"a", "an", "the", "An", "The"})  # But not "Plan A".
 _HIDDEN: Final = re.compile(r"<!--.*?(?:-->|\Z)|~~[^~\n]*~~", re.DOTALL)
 MAX_ITEMS: Final = 64
-"""Items of a list that may stand in several texts; of a longer one code makes one text."""
+"""Maximum items of a list that may be split over several texts; code stores a longer list as one text."""
 
 _SUBJECTS: Final = frozenset({"user", "i", "I", "we"})
 _SMALL_WORDS: Final = re.compile(r"[a-z]{2,}(?:'s)?")
@@ -86,11 +90,11 @@ _DENIAL: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """A word of a text, as it is compared.
+    """A word of a text in the form that is compared.
 
     Attributes:
         stem: its form without an inflection, the same for all forms of a word.
-        is_exact: whether no other form will do.
+        is_exact: whether no other form matches.
     """
 
     text: str
@@ -101,13 +105,13 @@ class _Word:
 
 
 def holds(texts: Sequence[str], fact: str) -> bool:
-    """Whether `fact` stands in one of `texts`, or each item of a list in any of them.
+    """Return whether one of `texts` contains `fact`, or each item of a list is in any of them.
 
     Args:
         texts: bodies of entries, without front matter.
-        fact: what was to be remembered.
+        fact: the fact to remember.
 
-    Cost: linear in both, but for `MAX_PLACES` times the fact.
+    Cost: linear in both, plus `MAX_PLACES` times the fact.
     """
     readable = [_Readable(text) for text in texts]
     return any(each.holds(fact) for each in readable) or (
@@ -116,9 +120,9 @@ def holds(texts: Sequence[str], fact: str) -> bool:
 
 
 def missing_statements(text: str, before: str) -> Iterator[str]:
-    """Yield the sentences, headings and list items of an earlier text that a text does not hold.
+    """Yield the sentences, headings and list items of an earlier text that a text does not contain.
 
-    Cost: linear in both for each of them that does not stand there word for word.
+    Cost: linear in both for each statement that is not in the text word for word.
     """
     kept, readable = {unit.words for unit in _units(text)}, _Readable(text)
     for unit in _units(before):
@@ -128,7 +132,7 @@ def missing_statements(text: str, before: str) -> Iterator[str]:
 
 
 class _Readable:
-    """A text that facts are looked for in."""
+    """A text that is searched for facts."""
 
     def __init__(self, text: str) -> None:
         self._text = _plain(text)
@@ -161,7 +165,7 @@ class _Readable:
         return False
 
     def _around(self, start: int, end: int) -> tuple[str, str]:
-        """What stands before and after a stretch of the text in its sentence."""
+        """Return the text before and after a range in its sentence."""
         before = self._text[max(0, start - SENTENCE_CHARS) : start]
         after = self._text[end : end + SENTENCE_CHARS]
         begin = max((each.end() for each in _SENTENCE_END.finditer(before)), default=0)
@@ -170,17 +174,17 @@ class _Readable:
 
 
 def _other_subjects(before: str) -> set[str]:
-    """What may be spoken of instead of the user, in what stands before a fact in its sentence."""
+    """Return words before a fact in its sentence that may be another subject than the user."""
     line = {each.text for each in _words(before.rpartition("\n")[2])}
-    # With a subject of its own a line begins anew, whatever the one above says.
+    # A line with its own subject is independent of the line above.
     return (line or {each.text for each in _words(before)}) - _SUBJECTS
 
 
 def separate_items(fact: str) -> tuple[str, ...]:
-    """The items of a list of facts that may be filed each by itself; none where it is no such list.
+    """Return the items of a list of facts that may be stored separately; empty for other texts.
 
-    It is flat, of `-`, `*` or `+`, nothing else stands in it, and every item is a statement of three words or
-    more, introduces nothing, and speaks of no other one. Steps that are numbered stay together.
+    The list is flat, with `-`, `*` or `+`, and without other lines. Every item is a statement of three words
+    or more, introduces nothing, and does not refer to another item. Numbered steps stay together.
     """
     lines = [line.rstrip(" \t") for line in fact.splitlines() if line.strip()]
     items, count = [match[1] for line in lines if (match := _BULLET.fullmatch(line))], len(lines)
@@ -193,13 +197,13 @@ def separate_items(fact: str) -> tuple[str, ...]:
 
 
 def _items(fact: str) -> list[str]:
-    """The items of a flat list, where the fact is nothing else; else nothing."""
+    """Return the items of a flat list if the fact has no other lines, else an empty list."""
     lines = [line for line in fact.splitlines() if line.strip()]
     return list(dict.fromkeys(lines)) if len(lines) <= MAX_ITEMS and all(map(_ITEM.match, lines)) else []
 
 
 def _plain(text: str) -> str:
-    """`text` without compatibility forms, markup and what is struck out or commented out (H2)."""
+    """Return `text` without compatibility forms, markup, and struck out or commented out text (H2)."""
     text = _HIDDEN.sub(" ", text.replace("\0", " "))
     return _EMPHASIS.sub(r"\2", _MARKER.sub("\n", normalised("NFKC", text)))
 
@@ -219,7 +223,7 @@ def _words(plain: str) -> list[_Word]:
 
 
 def _stem(word: str) -> str:
-    """`word` without the endings of English, for as long as enough of it is left."""
+    """Return `word` without English endings, as long as the stem is not too short."""
     for _ in range(2):
         ending = next((each for each in _ENDINGS if word.endswith(each)), "")
         if len(word) - len(ending) >= _MIN_STEM:
@@ -228,18 +232,18 @@ def _stem(word: str) -> str:
 
 
 def _joined(words: Sequence[_Word]) -> str:
-    """The stems between marks that no text holds."""
+    """Return the stems between marks that never occur in a text."""
     return "\0".join(["", *(word.stem for word in words), ""])
 
 
 # -- provenance --------------------------------------------------------------------------------------
 
 MAX_LABEL_CHARS: Final = 300
-"""Characters of a label; a longer one is a text."""
+"""Maximum characters of a label; a longer one is a text."""
 
 
 class _TurningWords(NamedTuple):
-    """Those of `turning.toml`, which says what they are."""
+    """The words of `turning.toml`, which describes them."""
 
     turning: frozenset[str]
     running: tuple[str, ...]
@@ -249,7 +253,7 @@ class _TurningWords(NamedTuple):
 
 @cache
 def _lists() -> _TurningWords:
-    """The shipped words. Cost: reads a file of the package, once a process."""
+    """Return the words of the package. Cost: reads one file, once per process."""
     words = {name: text.split() for name, text in shipped_tables("muniment.content", "turning").items()}
     turning, loose = frozenset(words["turning"]), frozenset(words["loose"])
     turning |= {f"{verb}nt" for verb in words["verbs"]}
@@ -266,20 +270,20 @@ _ENDING: Final = ".,;:!\u2026\u3002\uff0c"
 
 
 class Whose(Enum):
-    """Whose the words of a new text are."""
+    """The author of the words of a new text."""
 
     SAME = "same"
-    """The text that it replaces has the same."""
+    """It has the same words as the text that it replaces."""
     FACT = "fact"
-    """Those of the fact alone."""
+    """It consists of the fact only."""
     KEPT = "kept"
-    """Those of the text that it replaces, and the fact's."""
+    """It consists of the replaced text and the fact."""
     OTHERS = "others"
-    """Not the requester's, or not as he said them."""
+    """It contains other words, or words that were changed."""
 
 
 Replaces = Callable[[str, str], bool]
-"""Whether a fact may take the place of the body of an entry."""
+"""Function that returns whether a fact may replace the body of an entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,9 +291,9 @@ class _Unit:
     """A sentence, heading or list item.
 
     Attributes:
-        place: white space and markers at the beginning of its line; None: it goes on in a line.
+        place: white space and markers at the beginning of its line; None: it starts inside a line.
         number: the marker of a numbered list.
-        leads: whether it says how to read what follows: a heading, or a line that ends in a colon.
+        leads: whether it changes how the next lines are read: a heading, or a line that ends in a colon.
     """
 
     words: tuple[str, ...]
@@ -299,13 +303,13 @@ class _Unit:
 
 
 def whose(body: str, fact: str, before: str | None, replaces: Replaces) -> Whose:
-    """Whose the words of an entry are (P1 to P3).
+    """Return the author of the words of an entry (P1 to P3).
 
     Args:
-        body: of the entry as it is to be.
-        fact: what was said; of a list of facts (`separate_items`) each item by itself is one, too.
-        before: body of the entry that it replaces; None: there is none.
-        replaces: whether a fact may take the place of a body.
+        body: the new body of the entry.
+        fact: the fact from the caller; each item of a list of facts (`separate_items`) also counts as a fact.
+        before: body of the entry that it replaces; None: it is new.
+        replaces: whether a fact may replace a body.
 
     Cost: linear in the texts.
     """
@@ -323,18 +327,18 @@ def whose(body: str, fact: str, before: str | None, replaces: Replaces) -> Whose
 
 
 def _says_the_same(body: str, before: str) -> bool:
-    """Return whether two texts hold the same statements, however they are marked and wrapped."""
+    """Return whether two texts contain the same statements, with any markers and line breaks."""
     lost, added = missing_statements(body, before), missing_statements(before, body)
     return next(chain(lost, added), None) is None
 
 
 def telling_words(text: str) -> frozenset[str]:
-    """Return the words of a text that say what it is about."""
+    """Return the words of a text that describe its subject."""
     return _features(_units(text))
 
 
 def stands_in(label: str, fact: str) -> bool:
-    """Whether a label says nothing but what a fact says (P4). Cost: linear in the fact."""
+    """Return whether a label contains only words of a fact (P4). Cost: linear in the fact."""
     wanted = _tokens(label)
     if len(label) > MAX_LABEL_CHARS or not set(wanted) - _lists().loose:
         return False
@@ -347,7 +351,7 @@ def stands_in(label: str, fact: str) -> bool:
 
 
 def names(name: str, fact: str) -> bool:
-    """Whether the words of a name stand side by side in a unit of a fact, with all that turns its meaning."""
+    """Return whether a unit of a fact contains a name, and the name has all words that reverse a meaning."""
     wanted, said = _WORD.findall(name.casefold()), [_WORD.findall(unit) for unit in _folded_units(fact)]
     if not wanted or not {word for words in said for word in words if _is_turning(word)} <= set(wanted):
         return False
@@ -356,7 +360,7 @@ def names(name: str, fact: str) -> bool:
 
 
 def is_made_of(text: str, sources: Sequence[str]) -> bool:
-    """Whether a text has all units of others, those of each in order, and no other (P5)."""
+    """Return whether a text has all units of others, the units of each in order, and no other (P5)."""
     said, theirs = _units(text), [_units(source) for source in sources]
     if any(unit.leads for units in theirs for unit in units):
         return False
@@ -364,7 +368,7 @@ def is_made_of(text: str, sources: Sequence[str]) -> bool:
 
 
 def _is_fact(said: Sequence[str], fact: str) -> bool:
-    """Whether lines are a fact's (P1)."""
+    """Return whether lines consist of a fact (P1)."""
     told = _lines(fact)
     if list(said) == told:
         return bool(told)
@@ -382,7 +386,7 @@ def _is_fact(said: Sequence[str], fact: str) -> bool:
 
 
 def _may_follow(new: Sequence[str], old: Sequence[str], fact: str) -> bool:
-    """Whether lines are a fact that may stand behind others (P2)."""
+    """Return whether lines are a fact that may be appended to others (P2)."""
     units = _units("\n".join(old))
     if any(unit.leads for unit in units) or any(map(_MARKUP.search, old)):
         return False
@@ -395,7 +399,7 @@ def _may_follow(new: Sequence[str], old: Sequence[str], fact: str) -> bool:
 
 
 def _begins(unit: Sequence[str], label: Sequence[str]) -> bool:
-    """Whether a label is a stretch of a unit, before which nothing but small words stands."""
+    """Return whether a label is a part of a unit after small words only."""
     for at, token in enumerate(unit):
         if list(unit[at : at + len(label)]) == list(label):
             return True
@@ -415,7 +419,7 @@ def _flat(units: Sequence[_Unit]) -> Iterator[str]:
 
 
 def _lines(text: str) -> list[str]:
-    """Lines without white space at their ends, and without blank ones around them."""
+    """Return the lines without trailing white space, and without blank lines at both ends."""
     lines = [line.rstrip() for line in normalised("NFC", text).splitlines()]
     kept = [at for at, line in enumerate(lines) if line]
     return lines[kept[0] : kept[-1] + 1] if kept else []
@@ -438,7 +442,7 @@ def _units(text: str) -> list[_Unit]:
         marks, ordered = (found[0], found[2]) if found else ("", "")
         is_item = bool(marks.strip())
         if is_heading or is_item or not _goes_on(words) or not line.strip() or _HEADING.match(line):
-            # What stands right above the items of a list says how to read them.
+            # A line directly above the items of a list defines how they are read.
             close(leads=is_item and not (place or "").strip() and not number)
         if not words:
             place, number = marks.replace(ordered, "", 1), ordered.strip()
@@ -453,13 +457,13 @@ def _units(text: str) -> list[_Unit]:
 
 
 def _leads(words: Sequence[str]) -> bool:
-    """Whether a line that is no heading by its marker reads like one."""
+    """Return whether a line without a heading marker has the form of a heading."""
     is_bold = words[0].startswith(("**", "__", "<")) and words[-1].endswith(("**", "__", ">"))
     return is_bold or words[-1].rstrip("*_").endswith((":", "\uff1a")) or not words[-1].strip("=-")
 
 
 def _goes_on(words: Sequence[str]) -> bool:
-    """Whether a line ends in the middle of a sentence, as far as its last word tells."""
+    """Return whether a line ends in the middle of a sentence, judging by its last word."""
     return bool(words) and (
         words[-1].casefold() in _lists().loose
         or _is_turning(words[-1])
@@ -468,7 +472,7 @@ def _goes_on(words: Sequence[str]) -> bool:
 
 
 def _tokens(text: str) -> list[str]:
-    """Words as labels are compared by: all of their characters, but for case and what ends a clause."""
+    """Return the words of a label for comparison: all their characters except case and final punctuation."""
     found = (
         token.strip(_ENDING).replace("\u2019", "'") for token in normalised("NFC", text).casefold().split()
     )

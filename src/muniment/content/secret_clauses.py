@@ -1,18 +1,19 @@
 """Find values that are secrets because of words in their clause: tokens, codes of doors, logins. Pure.
 
-Apart from `typed_secrets`: that module reads what directly follows a name; this one reads a whole clause, in
-which name and value may be apart and in either order.
+A separate module from `typed_secrets`: that module reads the text directly after a name; this one reads a
+complete clause, in which name and value may be apart and in either order.
 
 Guarantees, for the words of `secret_clauses.toml` in any mixture of languages:
 
 - C1. A UUID, 24 or more hexadecimal digits, or a random text of 16 or more characters is a secret if the name
-  of a token, key or secret precedes it in the clause, or follows it as in "… is the API token", and no word
-  says that it is a public thing such as a commit, a digest or a ticket.
+  of a token, key or secret precedes it in the clause, or follows it as in "… is the API token", unless a word
+  marks it as public, such as a commit, a digest or a ticket.
 - C2. A random word is a secret if the name of a password precedes it in the clause and a mark or a verb
   introduces it.
-- C3. Digits are a secret if the clause names a code and what it opens, or says that something opens with it.
-- C4. Lists of recovery codes, the words of a wallet (twelve, or another number of BIP-39 or Monero), the key
-  of a wireless network, and "user / password" after the name of a login are secrets.
+- C3. Digits are a secret if the clause mentions a code and the thing that it opens, or states that something
+  opens with it.
+- C4. Secrets are also: lists of recovery codes, the words of a wallet (twelve, or another number of BIP-39 or
+  Monero), the key of a wireless network, and "user / password" after the name of a login.
 - C5. Linear time: RE2 finds the names; at most `_REACH` characters before and after a name are read.
 
 Limits: a clause ends at a line break or at the end of a sentence; a value beyond it is not found.
@@ -41,7 +42,7 @@ _REACH: Final = 120
 _FIRST_WITHOUT_SPACES: Final = 0x0E00
 """Thai, kana, Han and Hangul: scripts whose words are written without spaces."""
 _END_OF_NOTE: Final = re.compile(r"[.!?;](?=\s|$)|[。！？；]|\n\s*\n")  # noqa: RUF001
-"""Of a clause of several lines, with a name on each."""
+"""The end of a clause of several lines, with a name on each."""
 _END: Final = re.compile(r"(?<![:：=`|-])\n|[.!?;](?=\s|$)|[。！？；]|\n\s*\n")  # noqa: RUF001
 OPENING_QUOTES: Final = "\"'`*“”„‘’«»「『‹›"  # noqa: RUF001
 _MARK: Final = re.compile(
@@ -112,7 +113,7 @@ _LOGIN: Final = re.compile(
     r"(?P<value>[^\s/|,;()<>\"'`.%][^\s/|,;()<>\"'`]{5,63})(?P<is_followed> [a-z])?"
 )
 _DIGIT: Final = re.compile(rb"[0-9]|\w[!#$&*+@%^~]\w")
-"""Part of every secret but a phrase: a digit, or a mark within letters."""
+"""Part of every secret except a phrase: a digit, or a mark between letters."""
 _MIXED: Final = re.compile(r"(?=.*[0-9])(?=.*[a-zß-ÿ])(?=.*[A-ZÀ-Þ])")
 
 
@@ -122,15 +123,15 @@ class _ClauseWords:
 
     Attributes:
         names: the names of each kind, in the order of `_FINDERS`.
-        places: what a code opens.
-        codes: the names of a code.
-        network_keys: the names of the key of a network.
-        unlocks: verbs of people and places where nobody names the code.
+        places: things that a code opens.
+        codes: names of a code.
+        network_keys: names of the key of a network.
+        unlocks: verbs with people and places in clauses without a name of the code.
         typed_in: verbs that follow a code.
-        changes: verbs that say that a password became another one.
+        changes: verbs for a change of a password.
         locks: places whose only number is their code.
         says: words that introduce a value, at the end of a text.
-        public_before, public_near, public_anywhere, public_codes: words by which a value is no secret.
+        public_before, public_near, public_anywhere, public_codes: words that mark a value as public.
     """
 
     names: tuple[Any, ...]
@@ -150,13 +151,13 @@ class _ClauseWords:
 
 @dataclass(frozen=True, slots=True)
 class ValueChecks:
-    """What the callers know of single values.
+    """The checks of single values that the caller provides.
 
     Attributes:
-        is_random: whether a text is as unlike words and names as a random one.
-        is_chosen: whether a word is none that is said about passwords.
+        is_random: whether a text is as different from words and names as a random one.
+        is_chosen: whether a word is not typical for statements about passwords.
         is_no_word: whether a text is neither a word nor a version, date, method or file.
-        is_count: whether what follows a number names what it counts.
+        is_count: whether the text after a number is the thing that it counts.
     """
 
     is_random: Callable[[str], bool]
@@ -181,7 +182,7 @@ class _Clause:
 def secrets_in_clauses(data: bytes, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
     """Yield rule, start and end of every secret of C1 to C4 in UTF-8 text.
 
-    Cost: about 10 µs a KiB, and some 20 to 100 µs for each name near a digit.
+    Cost: about 10 µs per KiB, and 20 to 100 µs for each name near a digit.
     """
     words, has_digit = _words(), _DIGIT.search(data) is not None
     for (kind, find), names in zip(_FINDERS.items(), words.names, strict=True):
@@ -247,7 +248,7 @@ _LEAST_KEY: Final = 20
 
 
 def _is_public(gap: str, words: _ClauseWords) -> bool:
-    """Return whether the text before a value says that it is no secret."""
+    """Return whether the text before a value marks it as public."""
     if words.public_anywhere.search(gap.encode()):
         return True
     bare = gap.rstrip(OPENING_QUOTES + " :=#(-–—")  # noqa: RUF001
@@ -261,7 +262,7 @@ _TO: Final = r"(?:to|until|till|and|bis|und|à|et|a|y|alle|e|às|tot|en|do|i|д�
 _HOURS: Final = re.compile(rf"{_HOUR} ?{_TO} ?{_HOUR}\b")
 """Opening hours."""
 _IN_PATH: Final = re.compile(r"/|\.\w")
-"""What follows a name that is part of a path or of a file name."""
+"""Text after a name that is part of a path or of a file name."""
 _WORDS_IN_GAP: Final = 3
 _WORDS_BEFORE_NAME: Final = 6
 
@@ -285,7 +286,7 @@ _OTHER_NOUN: Final = re.compile(
     r"|vaults?|lengths?|hash(?:es)?|forms?|pages?|links?|strength|dialogs?)\b",
     re.IGNORECASE,
 )
-"""What makes the name of a password the name of something else."""
+"""Nouns that turn the name of a password into the name of something else."""
 _ARROW: Final = re.compile(r"(?:->|→|=>)\s*$")
 _JOINED_WORDS: Final = re.compile(r"[A-ZÀ-ÞА-Я][^\W\d_]+(?:-[^\W\d_]{2,}){1,4}")
 
@@ -295,7 +296,7 @@ def _is_strong(text: str, checks: ValueChecks) -> bool:
 
 
 _STRONG: Final = re.compile(r"(?=.*[0-9])(?=.*[^\W\d_])|[^\W_]{2,}[!#$&*+@%^~][^\W_]{2,}")
-"""Letters and digits, or a mark within letters."""
+"""Letters and digits, or a mark between letters."""
 
 
 def _introduces_password(clause: _Clause, value: re.Match[str], words: _ClauseWords) -> bool:
@@ -345,7 +346,7 @@ _NETWORK: Final = re.compile(
 )
 """The name of a network and its key."""
 _NEAR: Final = 12
-"""Characters between the name of a key and that of its network, as in "key of the wifi"."""
+"""Characters between the name of a key and the name of its network, as in "key of the wifi"."""
 _LEAST_NETWORK_KEY: Final = 8
 """Characters of a key of WPA. Source: IEEE 802.11, clause 12."""
 
@@ -462,7 +463,7 @@ _TIME: Final = re.compile(r"(?:[01][0-9]|2[0-3])[0-5][05]")
 
 
 def _is_beside_name(before: str, rest: str, value: str, words: _ClauseWords) -> bool:
-    """Return whether only the name of a bank or the like is between a name and the code at its end."""
+    """Return whether only one word, such as the name of a bank, is between a name and the code at its end."""
     head, _, last = before.rstrip().rpartition(" ")
     is_end = not rest.strip(OPENING_QUOTES + " .)") or rest.startswith((",", ")", " -", " –", " —"))  # noqa: RUF001
     is_name = len(last) >= _LEAST_NAME and last.isalpha()
@@ -480,7 +481,7 @@ _IN_PAIRS: Final = re.compile(r"[0-9]{2}(?:[-–][0-9]{2}){2,4}")  # noqa: RUF00
 
 
 def _is_label(clause: _Clause, value: re.Match[str]) -> bool:
-    """Return whether a code ends a clause of few words, and is no year."""
+    """Return whether a code ends a short clause, and is not a year."""
     gap = clause.text[len(clause.before) + len(clause.name) : value.start()]
     is_short = len(gap.split()) <= _WORDS_IN_GAP and len(clause.text.split()) <= _WORDS_OF_LABEL
     is_last = not clause.text[value.end() :].strip(OPENING_QUOTES + " .")
@@ -492,7 +493,7 @@ _NO_YEAR: Final = re.compile(r"(?!(?:19|20)[0-9]{2}$)[0-9]{4,10}[#*]?")
 
 
 def _is_combination(value: str) -> bool:
-    """Return whether digits are written as only a combination or a code is, and not as a date."""
+    """Return whether digits have the form of a combination or a code, not of a date."""
     if value.endswith(("#", "*")):
         return True
     numbers = [int(each) for each in re.findall("[0-9]+", value)]
@@ -549,12 +550,12 @@ _FINDERS: Final = {
 _OF_WORDS: Final = frozenset(("phrases", "networks"))
 """Kinds whose values may have no digit."""
 _LONG: Final = {"lists": 2, "phrases": 3}
-"""Kinds whose values are lists: more is read after their names."""
+"""Kinds whose values are lists: more text is read after their names."""
 
 
 @cache
 def _words() -> _ClauseWords:
-    """Return the shipped words. Cost: reads and compiles one file of the package, once a process."""
+    """Return the words of the package. Cost: reads and compiles one file, once per process."""
     tables = shipped_tables("muniment.content", "secret_clauses")
     public = tables.pop("public")
     words = {
@@ -583,7 +584,7 @@ _STOP: Final = r"(?:[^\p{Latin}\p{Cyrillic}\pN]|$)"
 
 
 def compile_names(words: list[str], *, is_escaped: bool = False) -> Any:
-    """Return an expression whose only group is a name."""
+    """Return an expression with one group, which is a name."""
     parts = []
     for word in words:
         has_spaces = ord(word.strip("*")[0]) < _FIRST_WITHOUT_SPACES

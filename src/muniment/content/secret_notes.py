@@ -1,18 +1,20 @@
-"""Find secrets in notes: in tables, beside accounts, and in answers to questions of a bank. Pure.
+"""Find secrets in notes: in tables, near accounts, and in answers to security questions. Pure.
 
-Apart from `secret_clauses`: here the place or the look of a value and a word elsewhere in the text make it a
-secret, not a name in its clause.
+A separate module from `secret_clauses`: here the position or the form of a value, together with a word
+elsewhere in the text, identifies a secret, not a name in its clause.
 
 Guarantees, for the words of `secret_notes.toml` in any mixture of languages:
 
-- N1. A cell below the name of a secret in the head of a table is one: of `,`, `;`, `|` and tabs.
-- N2. A word that looks invented, such as a capitalised word and a number, is a secret directly after a word
-  that introduces what somebody chose, if an account or a login is named within `_REACH` characters.
-- N3. A word with digits is a secret if it is followed by a remark about its small letters or its spaces.
-- N4. What answers a question that is asked to know a person is a secret.
-- N5. Digits with the prefix and the size of a card are one beside a word for a card, whatever the last is.
-- N6. What precedes a bracket such as "(that is the passphrase)" is a secret.
-- N7. Linear time: RE2 finds the names; at most `_REACH` characters beside a name are read, and `_ROWS` rows.
+- N1. A cell below the name of a secret in the head of a table is a secret; delimiters are `,`, `;`, `|` and
+  tabs.
+- N2. A word with the form of an invented one, such as a capitalised word and a number, is a secret directly
+  after a word that introduces a choice, if an account or a login is mentioned within `_REACH` characters.
+- N3. A word with digits is a secret if a remark about its small letters or its spaces follows it.
+- N4. The answer to a question for proving an identity is a secret.
+- N5. Digits with the prefix and the length of a card are a secret near a word for a card, with any check
+  digit.
+- N6. The text before a bracket such as "(that is the passphrase)" is a secret.
+- N7. Linear time: RE2 finds the names; at most `_REACH` characters around a name are read, and `_ROWS` rows.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ _INVENTED: Final = re.compile(
     r"|[A-ZÀ-ÞА-Я][^\W\d_]{2,}(?:[-_*#!&$+@~.][^\W_]{2,})*[-_*#!&$+@~.]?[0-9][^\W_]{1,6}[!?#*$&]?"
     r"|(?:[a-z]+[0-9]+){3,}[a-z]*|(?:[0-9]+[a-z]+){3,}[0-9]*)"
 )
-"""Words of a language with a number, or letters in whose place digits stand."""
+"""Words of a language with a number, or letters that are replaced by digits."""
 _STRESSED: Final = re.compile(r"[A-ZÀ-ÞА-Я]|[-_*#!&$+@~].|[a-z][0-9]+[a-z]+[0-9]")
 _QUOTES: Final = OPENING_QUOTES.replace("*", "")
 _TOKEN: Final = re.compile(rf"[^\s{_QUOTES},;()|<>，。、；：（）「」]{{6,64}}")  # noqa: RUF001
@@ -94,7 +96,7 @@ class _NoteWords:
 
 
 def secrets_in_notes(data: bytes, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
-    """Yield rule, start and end of every secret of N1 to N6 in UTF-8 text. Cost: about 70 µs a KiB."""
+    """Yield rule, start and end of every secret of N1 to N6 in UTF-8 text. Cost: about 70 µs per KiB."""
     words = _words()
     yield from _in_tables(data, words, checks)
     yield from _in_answers(data, words)
@@ -133,7 +135,7 @@ def _in_tables(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[
 def _cells(
     data: bytes, at: int, delimiter: bytes, head: tuple[list[str], list[int]], checks: ValueChecks
 ) -> Iterator[tuple[str, int, int]]:
-    """Yield the cells of the columns of secrets in the rows from a place on."""
+    """Yield the cells in the secret columns of the rows after a position."""
     names, columns = head
     for _ in range(_ROWS):
         end = data.find(b"\n", at, at + 4 * _REACH)
@@ -164,7 +166,7 @@ def _is_cell(text: str, checks: ValueChecks) -> bool:
 
 
 def _beside_accounts(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
-    """Yield what somebody chose for an account, logs in with, or changed something to."""
+    """Yield values that were chosen for an account, used to log in, or set as a new value."""
     for names, introduces in (
         (words.accounts, words.chosen),
         (words.logins, words.uses),
@@ -200,18 +202,18 @@ def _names_account(near: bytes, words: _NoteWords) -> bool:
 
 
 _PRODUCT: Final = re.compile(r"[^\W\d_]+-[0-9]+")
-"""The form of a product that somebody logs in with, such as a browser and its version."""
+"""The form of a product in a login context, such as a browser and its version."""
 _SIMPLE: Final = re.compile(r"[^\W\d_]+-?[0-9]+")
-"""What may be the name and version of a product as well."""
+"""A value that may also be the name and version of a product."""
 _AFTER_NAME: Final = re.compile(
     rb"[\w.@-]\s*(?:[;|\t]|\s/)$"
     rb"|@[\w-]+\.[\w.-]+(?:\s?[,:]|\s(?:with|mit|avec|con|met|com))$"
 )
-"""The end of a cell, or of a name and a stroke."""
+"""The end of a cell, or of a name and a slash."""
 
 
 def is_invented(text: str, checks: ValueChecks) -> bool:
-    """Return whether a word looks as one that a person made up for a password."""
+    """Return whether a word has the form of a password that a person invented."""
     return (
         _INVENTED.fullmatch(text) is not None
         and _STRESSED.search(text) is not None
@@ -232,7 +234,7 @@ def _spelled(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, int]]:
 
 
 def _begin(found: Any) -> int:
-    """Return where the name that was found begins, without what is before it."""
+    """Return the start of the found name, without the text before it."""
     return next(int(at) for at, _ in map(found.span, range(1, found.re.groups + 1)) if at >= 0)
 
 
@@ -263,7 +265,7 @@ def _in_answers(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, int]
 
 
 def _later_answer(told: str, words: _NoteWords) -> re.Match[str] | None:
-    """Return what a verb or a mark introduces in the rest of a sentence."""
+    """Return the answer that a verb or a mark introduces in the rest of a sentence."""
     rest = _SENTENCE.split(told, maxsplit=1)[0].encode()
     values = (
         _ANSWER.match(told, len(rest[: each.end()].decode("utf-8", "ignore")))
@@ -276,7 +278,7 @@ _SENTENCE: Final = re.compile(r"[.!?]\s|\n")
 
 
 def _in_replies(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
-    """Yield what the line after a question for a secret begins with."""
+    """Yield the start of the line after a question for a secret."""
     for question in _QUESTION.finditer(data):
         start = max(0, question.start() - _REACH)
         start = max(start, data.rfind(b"\n", start, question.start()) + 1)
@@ -325,7 +327,7 @@ _WORDS_IN_BRACKET: Final = 6
 
 @cache
 def _words() -> _NoteWords:
-    """Return the shipped words. Cost: reads and compiles one file of the package, once a process."""
+    """Return the words of the package. Cost: reads and compiles one file, once per process."""
     tables = shipped_tables("muniment.content", "secret_notes")
     words = {
         kind: sorted({w for some in table.values() for w in some}, key=lambda w: (-len(w), w))

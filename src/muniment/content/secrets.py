@@ -1,19 +1,19 @@
-"""Secrets in text: found by the rules of `secrets.toml`, and taken out where they can be.
+"""Find secrets in text by the rules of `secrets.toml`, and redact them if possible.
 
-Holds, for the forms that the rules know:
+Guarantees, for the forms that the rules know:
 
-- K1. A secret is found as it stands; written as an escape of front matter; with backslashes before its
-  characters; in full-width letters; in base64 at any offset, once; in the path; and, where its form alone
-  tells it, cut by line breaks, with whatever marks lists, quotes and continued lines.
-- K2. What is told is the rule and the line, never the value.
-- K3. `redacted` takes out what stands in the text as it is. What only shows once lines are joined or base64
-  is decoded stays, and `find_secret` finds it still.
-- K4. What people call a password, a PIN, a card or an account is found by the words around it.
-- K5. Linear time: every pattern is run by RE2, each text is looked at once a rule, and what is checked of a
-  match is bounded by its pattern.
+- K1. A secret is found in plain text; as an escape of front matter; with backslashes before its characters;
+  in full-width letters; in base64 at any offset, once; in the path. If its form alone identifies it, it is
+  also found across line breaks, with the markers of lists, quotes and continued lines.
+- K2. Results contain the rule and the line, never the value.
+- K3. `redacted` removes secrets in plain text. Secrets that appear only after joining lines or decoding
+  base64 stay, and `find_secret` still finds them.
+- K4. Passwords, PINs, cards and accounts are found by the words around them.
+- K5. Linear time: RE2 runs every pattern, each rule reads each text once, and the checks of a match are
+  bounded by its pattern.
 
-What does not hold: a secret of a form that no rule knows, or encrypted, reversed, spelt out or encoded twice,
-passes. A password that is made of words cannot be told from words. This is a tripwire.
+Not guaranteed: a secret passes if no rule knows its form, or if it is encrypted, reversed, spelt out or
+encoded twice. A password of ordinary words cannot be recognized. This is a tripwire.
 
 Attacked in tests/units/content/test_secrets.py, with generated values.
 """
@@ -43,13 +43,13 @@ from muniment.kernel.normal_forms import normalised
 # -- secrets -----------------------------------------------------------------------------------------
 
 MIN_ENTROPY: Final = 3.0
-"""Bits a character of a secret, unless its rule says otherwise: hexadecimal of 24 digits has about 3.4."""
+"""Default minimum of bits per character of a secret: hexadecimal of 24 digits has about 3.4."""
 
 
 _START: Final = r"(?:^|[^A-Za-z0-9]|%[0-9A-Fa-f]{2}|\\(?:[abefnrtv]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}))"
-"""What stands before a secret: no letter or digit, but those of an escape in an address or a string."""
+"""The text before a secret: no letter or digit, except as part of an escape in an address or a string."""
 _PORT_AND_NAME: Final = re.compile(rb"([0-9]{2,5})[A-Z]?[a-z]+(?:[._+-][A-Z]?[a-z]+)*[0-9]{0,4}")
-"""What an address that ends its line and a mail address that begins the next one would make together."""
+"""A port at the end of a line, joined with the mail address at the start of the next line."""
 _BASE64: Final = "[A-Za-z0-9+/_-]{28,}"
 _PRINTABLE: Final = re.compile(rb"[\t\n\r\x20-\x7e]{16,}")
 _STANDARD: Final = bytes.maketrans(b"-_", b"+/")
@@ -65,7 +65,7 @@ _ALL_PLACEHOLDER: Final = re.compile(
     rb"|true|false|yes|no|none|null|nil|empty|required|optional|option|flag|switch|argument|parameter|file|stdin|instead"
     rb"|and|or|is|in|to|for|with|from|of|x{3,}|\*{2,}|\.{3,}|\xe2\x80\xa6|xx)[0-9]{0,3}[-_.,:)\]%]*)+[0-9]?"
 )
-"""A value that consists of words that stand for another value, or that follow an option in a sentence."""
+"""A value that consists of placeholder words, or of words that follow an option in a sentence."""
 _CLOSERS: Final = ")]}>.,;:!?*_"
 _REFERENCE: Final = re.compile(rb"\$[A-Za-z{(]|\{\{|%[({]|[<({]|~/|\.{0,2}/|[a-z]{3,}/|[a-z][a-z0-9+.-]*://")
 _PUBLIC_KEY: Final = re.compile(rb"AAAA[BCE][23][NV]|(?:ssh|ecdsa|sk-ssh|sk-ecdsa)-[a-z0-9]")
@@ -81,7 +81,7 @@ class FoundSecret:
 
     Attributes:
         rule: id of the rule.
-        line: number of the line where it begins, from 1; 0 if it stands in the path.
+        line: number of its first line, from 1; 0: in the path.
     """
 
     rule: str
@@ -93,8 +93,8 @@ class SecretRule:
     """One table of `secrets.toml`, compiled.
 
     Attributes:
-        source: its expression, with a group around what is the secret, if that is not all of it.
-        context: whether words beside the secret are part of the expression.
+        source: its expression, with a group around the secret if that is only a part of it.
+        context: whether words next to the secret are part of the expression.
     """
 
     id: str
@@ -106,7 +106,7 @@ class SecretRule:
 
 @dataclass(frozen=True, slots=True)
 class _Pack:
-    """Every rule, and one pattern that matches wherever any of them does: most texts match none."""
+    """All rules, and one pattern that matches if any rule does: most texts match none."""
 
     rules: tuple[SecretRule, ...]
     any: Any
@@ -121,13 +121,13 @@ class _Match:
 
 
 def find_secret(data: bytes, rel: str) -> FoundSecret | None:
-    """The first secret in a file or its path.
+    """Return the first secret in a file or its path.
 
     Args:
-        data: the file. Bytes that are not UTF-8 hide nothing that stands beside them.
+        data: the file. Bytes that are not UTF-8 do not hide adjacent text.
         rel: its path inside its scope.
 
-    Cost: about 10 µs a KiB of text without base64.
+    Cost: about 10 µs per KiB of text without base64.
     """
     path = rel.encode("utf-8", "replace")
     for found_in_path in chain(_by_rules(path, pack()), _typed(path.translate(_SPACED))):
@@ -140,7 +140,7 @@ def find_secret(data: bytes, rel: str) -> FoundSecret | None:
 
 
 def redacted(text: str) -> str:
-    """`text` with `(redacted RULE)` in place of every secret that stands in it as it is (K3)."""
+    """Return `text` with `(redacted RULE)` in place of every secret in plain text (K3)."""
     data = text.encode("utf-8", "surrogatepass")
     for _ in range(_PASSES):
         spans = _apart(_matches(data, pack()))
@@ -155,12 +155,12 @@ def redacted(text: str) -> str:
 
 
 _PASSES: Final = 4
-"""How often `redacted` looks: what overlaps a secret that was taken out may be one itself."""
+"""Passes of `redacted`: text that overlaps a redacted secret may be a secret too."""
 
 
 @cache
 def pack() -> _Pack:
-    """The shipped rules. Cost: reads and compiles one file of the package, about 30 ms, once a process."""
+    """Return the rules of the package. Cost: reads and compiles one file, about 30 ms, once per process."""
     tables = shipped_tables("muniment.content", "secrets")
     rules = tuple(
         SecretRule(
@@ -185,7 +185,7 @@ def _of_bytes(source: str) -> Any:
     return compiled(source.encode(), of_bytes=True)
 
 
-# -- where secrets are looked for ------------------------------------------------------------------------
+# -- search ----------------------------------------------------------------------------------------------
 
 
 def _find(text: str) -> FoundSecret | None:
@@ -209,7 +209,7 @@ def _find(text: str) -> FoundSecret | None:
 
 
 def _is_whole(data: bytes, found: _Match, starts: list[int]) -> bool:
-    """Whether a match in joined lines is none by chance: it begins a word, or goes over the end of a line."""
+    """Return whether a match in joined lines is real: it begins a word, or crosses the end of a line."""
     if found.rule == "url-password" and (two := _PORT_AND_NAME.fullmatch(data, found.start, found.end)):
         next_line = bisect_right(starts, found.start)
         if next_line < len(starts) and two.end(1) == starts[next_line]:
@@ -220,7 +220,7 @@ def _is_whole(data: bytes, found: _Match, starts: list[int]) -> bool:
 
 
 def _typed(data: bytes) -> Iterator[_Match]:
-    """The secrets that people type, but for placeholders."""
+    """Yield the secrets that people type, without placeholders."""
     checks = ValueChecks(_is_random, is_chosen, is_no_word, is_count)
     for rule, start, end in chain(
         typed(data), secrets_in_clauses(data, checks), secrets_in_notes(data, checks)
@@ -231,7 +231,7 @@ def _typed(data: bytes) -> Iterator[_Match]:
 
 
 def _joined(text: str) -> tuple[str, list[int]]:
-    """The lines of `text` as one, without what lists and quotes put around them; and where each begins."""
+    """Join the lines of `text` without markers of lists and quotes; return it and the start of each line."""
     if not text.isascii():
         text = normalised("NFKC", text)
     lines = [_bare(line) for line in text.split("\n")]
@@ -247,7 +247,7 @@ def _bare(line: str) -> str:
 
 
 def _decoded(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """The text in the long runs of base64 in `data`, from each of the four offsets, and where they begin."""
+    """Decode the long runs of base64 in `data` from each of the four offsets; yield text and start."""
     for run in _of_bytes(_BASE64).finditer(data):
         letters = run[0].translate(_STANDARD)
         for offset in range(4):
@@ -258,7 +258,7 @@ def _decoded(data: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def _apart(found: Iterable[_Match]) -> list[_Match]:
-    """The matches from left to right, without those that overlap an earlier one; the longer first."""
+    """Return the matches from left to right without overlaps; of two at the same start, the longer one."""
     apart: list[_Match] = []
     for match in sorted(found, key=lambda match: (match.start, -match.end)):
         if not apart or match.start >= apart[-1].end:
@@ -267,14 +267,14 @@ def _apart(found: Iterable[_Match]) -> list[_Match]:
 
 
 def _matches(data: bytes, rules: _Pack, *, joined: bool = False) -> Iterator[_Match]:
-    """Yield every secret in `data`, rule by rule; those that people type stand on one line."""
+    """Yield every secret in `data`, rule by rule; typed secrets only if the lines are not joined."""
     yield from _by_rules(data, rules, joined=joined)
     if not joined:
         yield from _typed(data)
 
 
 def _by_rules(data: bytes, rules: _Pack, *, joined: bool = False) -> Iterator[_Match]:
-    """Yield the secrets in `data` that have a form of their own."""
+    """Yield the secrets in `data` that are identified by their form."""
     if (rules.any_joined if joined else rules.any).search(data) is not None:
         for rule in rules.rules:
             if joined and rule.context:
@@ -288,7 +288,7 @@ def _by_rules(data: bytes, rules: _Pack, *, joined: bool = False) -> Iterator[_M
                     yield _Match(rule.id, *match.span(group))
 
 
-# -- what makes a secret of a match ----------------------------------------------------------------------
+# -- checks of a match -----------------------------------------------------------------------------------
 
 
 def _is_no_placeholder(value: bytes, rule: SecretRule) -> bool:
@@ -297,7 +297,7 @@ def _is_no_placeholder(value: bytes, rule: SecretRule) -> bool:
 
 
 def _entropy(value: bytes) -> float:
-    """Bits a character, by the frequencies of the characters in `value` itself."""
+    """Return the bits per character, by the frequencies of the characters in `value` itself."""
     size = len(value)
     return -sum(count / size * math.log2(count / size) for count in Counter(value).values())
 
@@ -307,7 +307,7 @@ def _has_form(_value: bytes) -> bool:
 
 
 def _is_jwt(value: bytes) -> bool:
-    """Whether the header is a JSON object that names an algorithm with a key."""
+    """Return whether the header is a JSON object with an algorithm that uses a key."""
     header = value.partition(b".")[0].translate(_STANDARD)
     try:
         fields = json.loads(binascii.a2b_base64(header + b"=" * (-len(header) % 4)))
@@ -317,7 +317,7 @@ def _is_jwt(value: bytes) -> bool:
 
 
 def _is_password(value: bytes) -> bool:
-    """Whether a value is as unlike words, names, paths and code as a random one is."""
+    """Return whether a value is as different from words, names, paths and code as a random value."""
     value = value.rstrip(_CLOSERS.encode())
     if _REFERENCE.match(value) or b"(" in value or _of_bytes(_WORDS).fullmatch(value):
         return False
@@ -328,7 +328,7 @@ def _is_password(value: bytes) -> bool:
 
 
 def _is_given(value: bytes) -> bool:
-    """Return whether a value where only a password can be is neither a reference nor a placeholder."""
+    """Return whether a value in the position of a password is neither a reference nor a placeholder."""
     is_port = re.match(rb"[0-9]{1,5}[/?#]", value) is not None
     is_call = re.match(rb"[A-Za-z_]+(?:\.[A-Za-z_]+)*\(", value) is not None
     return (

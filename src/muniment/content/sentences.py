@@ -1,22 +1,22 @@
-"""Compare texts sentence by sentence: find the words of one in another, in any format. Pure.
+"""Compare texts sentence by sentence: find the words of one text in another, in any format. Pure.
 
-A text is read as sentences, and a sentence as words. Two words are equal if they differ only in what a
-formatter, an editor or a spelling corrector changes:
+A text is read as sentences, and a sentence as words. Two words are equal if their only
+differences are ones that a formatter, an editor or a spelling corrector makes:
 
-- K1. Case, accents, compatibility forms, invisible characters, apostrophes, hyphens, emphasis, escapes,
-  entities, quotation marks, and all other punctuation do not count. Nor do white space, line ends, a byte
-  order mark, list markers, task boxes, heading markers, block quotes and table pipes.
-- K2. A word of three or more letters from a to z is its first letter and the set of its other consonants: a
-  spelling corrector seldom changes them. Digits, number words, shorter words, and words of other scripts are
-  compared exactly. In scripts without spaces each character is a word.
+- K1. These do not count: case, accents, compatibility forms, invisible characters, apostrophes, hyphens,
+  emphasis, escapes, entities, quotation marks, and all other punctuation. Nor do white space, line ends, a
+  byte order mark, list markers, task boxes, heading markers, block quotes and table pipes.
+- K2. A word of three or more letters from a to z is reduced to its first letter and the set of its other
+  consonants: a spelling corrector seldom changes them. Digits, number words, shorter words, and words of
+  other scripts are compared exactly. In scripts without spaces each character is a word.
 - K3. Words of an address, a link target, a tag, a keyword such as `$Id$`, or the language of a code block are
   compared, but do not count as written by a person if they are new (`ComparedWord.counts`). Nor do words of
-  one or two letters from a to z beside known words (`ComparedWord.is_small`), except `no`.
-- K4. A sentence ends at its punctuation or at the end of its line, whichever comes first.
+  one or two letters from a to z next to known words (`ComparedWord.is_small`), except `no`.
+- K4. A sentence ends at its punctuation or at the end of its line, if that is earlier.
 
-A gram is some neighbouring words. `known_grams` returns what is stored of a text whose author is known;
-`compare` finds these grams in another text. Both ignore where sentences and lines end, except for the first
-and the last gram of a sentence: they show whether a whole known sentence is still there.
+A gram is a sequence of adjacent words. `known_grams` returns the grams that are stored for a text with a
+known author; `compare` finds these grams in another text. Both ignore where sentences and lines end, except
+for the first and the last gram of a sentence: they show whether a complete known sentence is still there.
 
 Cost: linear in the text.
 """
@@ -45,13 +45,13 @@ MAX_WORDS: Final = 70_000
 """Words of a text that are compared: no entry of 128 KiB has as many."""
 
 MAX_CARRIED: Final = 15
-"""Known words that one new word makes its writer's: a longer sentence needs more new words."""
+"""Known words that one new word assigns to its author: a longer sentence needs more new words."""
 
 MIN_WHOLE_WORDS: Final = 3
-"""Words of a sentence that is recognized by itself in another text, or inside a longer sentence."""
+"""Words of a sentence that is recognized alone in another text, or inside a longer sentence."""
 
 Gram = tuple[str, ...]
-"""Keys of neighbouring words, after a mark: one of those below, or none inside a text."""
+"""Keys of adjacent words after a mark: one of the marks below, or empty inside a text."""
 
 _INSIDE, _FIRST, _LAST, _WHOLE, _BODY = "", "^", "$", "^$", "="
 
@@ -63,7 +63,7 @@ _MARKERS: Final = re.compile(
     r"[\s>|]*(?:(?:\\?[-*+\u2022]|[0-9]{1,9}\\?[.)]|\\?#{1,6})[ \t]+)*(?:\\?\[[ xX/-]\\?\][ \t]+)?"
 )
 _TOOL_LINE: Final = re.compile(r"[\s>|]*(?:```|~~~|:::|\[![A-Za-z]+\][+-]?\s*$)|[<=>|]{7}(?:\s|$)")
-"""Of a code block, a callout, or what git writes around a conflict."""
+"""A line of a code block, a callout, or a conflict marker of git."""
 _IGNORED: Final = re.compile(
     "[*_~`=\\\\'\u2018\u2019\u201b\u2032\u2010-\u2015\u2212\ufe63\uff0d\u00ad\u200b-\u200f\u2028-\u202e"
     "\x00-\x08\x0e-\x1f\x7f\u2060-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f-]"
@@ -105,7 +105,7 @@ class ComparedWord(NamedTuple):
     Attributes:
         key: the same for words that count as equal (K1, K2).
         text: folded.
-        counts: whether it is its writer's if it is new (K3).
+        counts: whether a new word counts as written by its author (K3).
     """
 
     key: str
@@ -114,12 +114,12 @@ class ComparedWord(NamedTuple):
 
     @property
     def is_small(self) -> bool:
-        """Whether it is too short to make a sentence with known words its writer's (K3)."""
+        """Return whether it is too short to make a sentence with known words its author's (K3)."""
         return len(self.key) < _MIN_LETTERS and self.key.isascii() and self.key.isalpha() and self.key != "no"
 
 
 class Sentence(NamedTuple):
-    """A sentence, or the part of it in one line.
+    """A sentence, or the part of it that is on one line.
 
     Attributes:
         text: as in the file, without the markers of its line.
@@ -131,18 +131,18 @@ class Sentence(NamedTuple):
 
     @property
     def counts(self) -> bool:
-        """Whether any word of it does (K3)."""
+        """Return whether any of its words counts (K3)."""
         return any(word.counts for word in self.words)
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedText:
-    """An entry as it is compared.
+    """An entry in the form that is compared.
 
     Attributes:
         body: its sentences in order.
-        titles: sentences of its name, its description and its longer keywords, unless code made them of the
-            body.
+        titles: sentences of its name, its description and its longer keywords, unless code derived them from
+            the body.
         front: its front matter, which becomes a part of the body if an edit breaks it.
         is_whole: False if it has more than `MAX_WORDS` words; the others are left out.
     """
@@ -154,16 +154,16 @@ class ComparedText:
 
     @property
     def body_gram(self) -> Gram:
-        """The words of the whole body as one gram."""
+        """Return the words of the complete body as one gram."""
         return (_BODY, *_keys(self.body))
 
 
 class SentenceMatch(NamedTuple):
-    """What of a sentence is known.
+    """The known part of a sentence.
 
     Attributes:
-        known: for each word the smallest value of the grams that cover it; None: it is new.
-        is_intact: whether it contains a whole known sentence of `MIN_WHOLE_WORDS` words or more.
+        known: for each word the smallest value of the grams that cover it; None: the word is new.
+        is_intact: whether it contains a complete known sentence of `MIN_WHOLE_WORDS` words or more.
     """
 
     known: tuple[GramValue | None, ...]
@@ -171,14 +171,14 @@ class SentenceMatch(NamedTuple):
 
 
 GramValue = tuple[int, int]
-"""What the caller knows of a gram."""
+"""The value that the caller stores for a gram."""
 
 Find = Callable[[Collection[Gram]], Mapping[Gram, GramValue]]
-"""Return the values of those grams that are known."""
+"""Function that returns the values of the known grams."""
 
 
 def decode_text(data: bytes) -> str:
-    """Return the text of a file, also of one that an editor saved in UTF-16 or in a code page of Windows."""
+    """Decode the text of a file, also if an editor saved it in UTF-16 or in a code page of Windows."""
     for mark, encoding in _BYTE_ORDER_MARKS.items():
         if data.startswith(mark):
             return data.decode(encoding, "replace")
@@ -214,7 +214,7 @@ def known_grams(text: ComparedText, size: int) -> Iterator[Gram]:
 
     Args:
         text: of a known author.
-        size: words of a gram; `compare` needs the same.
+        size: words of a gram; must be the same for `compare`.
     """
     if len(text.body_gram) > MIN_WHOLE_WORDS:
         yield text.body_gram
@@ -231,9 +231,9 @@ def known_grams(text: ComparedText, size: int) -> Iterator[Gram]:
 
 
 def more_grams(text: ComparedText, size: int) -> Iterator[Gram]:
-    """Yield the grams by which a text is found in the same file besides `known_grams`.
+    """Yield the further grams by which a text is found in the same file, in addition to `known_grams`.
 
-    They are those of fewer than `size` words, for short sentences, and those of the front matter.
+    They are the grams of fewer than `size` words, for short sentences, and the grams of the front matter.
     """
     yield text.body_gram
     for sentences in (text.body, text.titles, tuple(read_sentences(text.front))):
@@ -243,12 +243,12 @@ def more_grams(text: ComparedText, size: int) -> Iterator[Gram]:
 
 
 def compare(sentences: Sequence[Sentence], size: int, find: Find, *, short: bool) -> list[SentenceMatch]:
-    """Return what is known of each of some sentences that follow one another.
+    """Return the known part of each sentence.
 
     Args:
-        sentences: of one text.
+        sentences: consecutive sentences of one text.
         size: words of a known gram.
-        find: looks grams up; a second time only if it found some.
+        find: finds known grams; called a second time only if it found some.
         short: whether a sentence of fewer than `size` words is known if its gram of `more_grams` is.
     """
     keys, spans = _keys(sentences), list(_spans(sentences))
@@ -272,12 +272,12 @@ def compare(sentences: Sequence[Sentence], size: int, find: Find, *, short: bool
 
 
 def _intact_ends(windows: Mapping[int, Gram], size: int, find: Find) -> dict[int, int]:
-    """Return where known sentences end, by where they begin; of several that begin there the shortest.
+    """Return the ends of known sentences by their start; of several with the same start, the shortest.
 
     Args:
-        windows: the known words, by where they begin.
-        size: of each.
-        find: as of `compare`.
+        windows: the known words, by their start.
+        size: words of a window.
+        find: as in `compare`.
     """
     found = find({(mark, *window) for window in windows.values() for mark in (_FIRST, _LAST)})
     ends: dict[int, int] = {}
@@ -296,8 +296,8 @@ def find_old_words(known: Sequence[ComparedWord], words: Sequence[ComparedWord])
     """Return the positions of words that a known text has in the same order, in any spelling.
 
     Args:
-        known: of the part of a text that is most like the words.
-        words: of a sentence.
+        known: words of the part of a text that is most similar.
+        words: words of a sentence.
     """
     keys = [each.key for each in known], [each.key for each in words]
     old: set[int] = set()
@@ -308,7 +308,7 @@ def find_old_words(known: Sequence[ComparedWord], words: Sequence[ComparedWord])
 
 
 def is_respelled(some: Sequence[ComparedWord], others: Sequence[ComparedWord]) -> bool:
-    """Whether words differ from others in a few letters, or in where a word ends; never in a number."""
+    """Return whether texts differ only in a few letters or word borders; never in a number."""
     if _numbers(some) != _numbers(others):
         return False
     one, other = ("".join(each.text for each in words) for words in (some, others))
@@ -316,12 +316,12 @@ def is_respelled(some: Sequence[ComparedWord], others: Sequence[ComparedWord]) -
     allowed = max(1, size // _LETTERS_AN_ERROR)
     if longest > _MAX_RESPELLED or longest - size > allowed:
         return False
-    is_near = (Counter(one) - Counter(other)).total() <= allowed  # Else no need to look at their order.
+    is_near = (Counter(one) - Counter(other)).total() <= allowed  # Otherwise their order does not matter.
     return is_near and _distance(one, other) <= allowed
 
 
 def _has_respelled(some: Sequence[ComparedWord], words: Sequence[ComparedWord]) -> bool:
-    """Whether words respell the beginning or the end of others."""
+    """Return whether words are another spelling of the start or the end of other words."""
     sizes = range(max(1, len(words) - 2), min(len(some), len(words) + 2) + 1)
     return any(is_respelled(part, words) for size in sizes for part in (some[:size], some[-size:]))
 
@@ -356,7 +356,7 @@ def _keys(sentences: Iterable[Sentence]) -> tuple[str, ...]:
 
 
 def _up_to(limit: int, sentences: Iterable[Sentence]) -> tuple[tuple[Sentence, ...], bool]:
-    """Return the first sentences, of so many words together, and whether these are all."""
+    """Return the first sentences up to a number of words, and whether they are all."""
     kept: list[Sentence] = []
     for sentence in sentences:
         limit -= len(sentence.words)
@@ -367,7 +367,7 @@ def _up_to(limit: int, sentences: Iterable[Sentence]) -> tuple[tuple[Sentence, .
 
 
 def _own_titles(entry: Entry, rel: RelPath) -> Iterator[str]:
-    """Yield the titles and keywords of the front matter that code did not make of the body."""
+    """Yield the titles and keywords of the front matter that code did not derive from the body."""
     titles, made = current_titles(entry, rel), titles_of(entry.body)
     if entry.name is not None and titles.name != made.name:
         yield titles.name
@@ -409,7 +409,7 @@ def _compared(word: str, counts: bool) -> ComparedWord:  # noqa: FBT001  passed 
 
 
 def _key(word: str) -> str:
-    """Return what words have in common that differ only in their spelling (K2)."""
+    """Return a key that is equal for words that differ only in their spelling (K2)."""
     if not word.isascii():
         bare = "".join(char for char in normalised("NFKD", word) if not unicodedata.combining(char))
         word = bare if bare.isascii() else word

@@ -1,7 +1,7 @@
-"""What code calls a text: title, description, and a name for its file. Pure.
+"""Derive a title, a description and a file name from a text. Pure.
 
-The file names pass the name grammar for any text (`slug`), so that none can make the rule writer ask for a
-refused path.
+The file names match the name grammar for any text (`slug`), so that a text cannot make the rule writer
+request a denied path.
 
 Attacked in tests/units/agent/test_rules.py.
 """
@@ -20,18 +20,18 @@ from muniment.kernel.normal_forms import is_normalised, normalised
 from muniment.kernel.path import BLANKS, CONFUSABLES, FILE_SUFFIX, segment_problem
 
 TITLES_KEY: Final = "titles"
-"""In the provenance of an entry, see `mark_of`."""
+"""Key in the provenance of an entry, see `mark_of`."""
 
 TITLE_CHARS: Final = 80
 """Characters of a title: one line of an index."""
 
 DESCRIPTION_CHARS: Final = 120
-"""Characters of a description: what still fits beside the title in a listing."""
+"""Characters of a description: it fits next to the title in a listing."""
 
 _DIGITS: Final = 12
 
 _LOOKED_AT: Final = 2_000
-"""Characters of a line of which a title is made, and of a text of which a description is."""
+"""Characters that are read of a line for a title, and of a text for a description."""
 
 SLUG_CHARS: Final = 60
 SLUG_BYTES: Final = 150
@@ -43,7 +43,7 @@ agent agents claude conventions crush copilot-instructions gemini qwen skill war
 bootstrap heartbeat identity iflow jules soul tools user
 """
 RESERVED_STEMS: Final = frozenset(_RESERVED.split())
-"""Stems of files that the store writes itself or that other agents load as instructions."""
+"""Stems of files that the store writes itself, or that other agents load as instructions."""
 
 _SUBJECT: Final = re.compile(r"\A(?:the\s+)?user\s+(?=[a-z])", re.IGNORECASE)
 _LEAD_IN: Final = re.compile(
@@ -57,16 +57,17 @@ _EMPHASIS: Final = re.compile(
 _RANDOM: Final = re.compile(
     r"(?=\S*[0-9])(?=\S*[a-z])(?=\S*[A-Z])\S{8,}|[0-9A-Fa-f-]{32,}|(?=\S*[0-9])(?=\S*[A-Za-z])[0-9A-Za-z]{16,}"
 )
-"""A word of a title that may be a secret which no rule knows: it stays out of file names."""
+"""Words of a title that may be a secret without a rule: they are left out of file names."""
 _JOINERS: Final = "\u200c\u200d"
 _FINAL_PUNCTUATION: Final = " .,;:!?\u2026\u3002\uff0c\uff1b\uff1a\uff01\uff1f\u060c\u061b\u061f\u0964"
 _ENDS_WITH_JOINER: Final = _JOINERS + _FINAL_PUNCTUATION
 
 
 def title_of(fact: str) -> str:
-    """One line for `fact`: its first line without markers, emphasis, `the user` and final punctuation.
+    """Return a title: the first line of `fact` without markers, emphasis, `the user` and final punctuation.
 
-    Of web addresses the scheme is left out: no list of files makes a link of the rest, and it can be read.
+    The scheme of web addresses is left out: then viewers do not turn the rest into a link, and users can
+    still read it.
     """
     lines = (_readable(_bare(line[:_LOOKED_AT])) for line in fact[: 4 * _LOOKED_AT].splitlines())
     first = next((line for line in lines if _says(line)), in_one_line(fact[:_LOOKED_AT]))
@@ -77,17 +78,20 @@ def title_of(fact: str) -> str:
 
 
 def description_of(fact: str) -> str:
-    """`fact` on one line, as readable as `title_of`, at most `DESCRIPTION_CHARS` characters."""
+    """Return `fact` on one line, cleaned like `title_of`, with at most `DESCRIPTION_CHARS` characters."""
     return _cut(_readable(in_one_line(fact[:_LOOKED_AT])), DESCRIPTION_CHARS)
 
 
 def titles_of(body: str) -> Titled:
-    """What code calls an entry with that body."""
+    """Return the title and description that code derives from that body."""
     return Titled(title_of(body.strip()), description_of(body))
 
 
 def mark_of(titles: Titled, body: str) -> str:
-    """Tells later which titles code made of a body: a digest of each, `-` for another; empty: neither."""
+    """Return a mark that later shows which titles code derived from a body.
+
+    It is a digest for each derived title and `-` for another one, or empty if neither was derived.
+    """
     ours = titles_of(body)
     if titles.name != ours.name and titles.description != ours.description:
         return ""
@@ -98,10 +102,10 @@ def mark_of(titles: Titled, body: str) -> str:
 
 
 def current_titles(entry: Entry, rel: RelPath | str) -> Titled:
-    """As `titled`, but what code had made of a body that was corrected since is made of the new one.
+    """Return the titles as `titled` does, but derive them again if the body was corrected since.
 
-    A title that somebody chose stays. What the entry tells of this (`TITLES_KEY`) proves nothing: at worst a
-    title is code's.
+    A title that a user or model chose stays. The mark in the entry (`TITLES_KEY`) proves nothing: at worst, a
+    chosen title is replaced by a derived one.
     """
     told = titled(entry, rel)
     marks = str((entry.muniment or {}).get(TITLES_KEY, "")).split(" ")
@@ -115,10 +119,10 @@ def current_titles(entry: Entry, rel: RelPath | str) -> Titled:
 
 
 def slug(title: str, fact: str) -> str:
-    """A file name without its suffix, made of the words of `title`, that the name grammar allows.
+    """Return a file name without its suffix: words of `title` that the name grammar allows.
 
-    Letters and digits of every script stay, with their marks; where nothing is left (emoji), or the
-    name would be outside the grammar, it is `note-` and eight digits of the SHA-256 of `fact`.
+    Letters and digits of every script stay, with their marks. If no word remains (emoji), or the name does
+    not match the grammar, it is `note-` and eight digits of the SHA-256 of `fact`.
     """
     if len(parts := title.split()) > 1:
         title = " ".join(part for part in parts if not _RANDOM.fullmatch(part))
@@ -132,14 +136,14 @@ def slug(title: str, fact: str) -> str:
 
 
 def anonymous(fact: str) -> str:
-    """A file name without its suffix that says nothing, the same for the same fact."""
+    """Return a file name without its suffix that reveals no words, the same for the same fact."""
     return f"note-{digest(fact.encode())[:8]}"
 
 
 def in_one_line(text: str) -> str:
-    """`text` with white space folded and controls and format characters removed, joiners apart."""
+    """Return `text` on one line without control and format characters; joiners stay."""
     folded = " ".join(text.split())
-    if folded.isprintable():  # Nothing of it goes then, whatever it is written in.
+    if folded.isprintable():  # Then no character is removed, in any script.
         return folded
     spaced = "".join(" " if char.isspace() else char for char in text)
     kept = (
@@ -162,12 +166,12 @@ def _bare(line: str) -> str:
 
 
 def _says(line: str) -> bool:
-    """Whether there is a word in a line; of nearly all the first letter tells."""
+    """Return whether a line contains a word; for most lines the first letter decides."""
     return (line.isascii() and any(map(str.isalnum, line))) or bool(_words(line))
 
 
 def _words(text: str) -> list[str]:
-    """Runs of word characters in NFKC, each beginning with a letter or digit."""
+    """Return runs of word characters in NFKC, each beginning with a letter or digit."""
     kept = "".join(
         char if is_word_character(char) and char not in BLANKS and char not in CONFUSABLES else " "
         for char in normalised("NFKC", text.replace("'", "").replace("\u2019", ""))
@@ -177,12 +181,12 @@ def _words(text: str) -> list[str]:
 
 
 def _from_first_base(run: str) -> str:
-    """`run` without the marks at its beginning, which have nothing to stand upon."""
+    """Return `run` without the marks at its beginning, which have no base character."""
     return run[next((at for at, char in enumerate(run) if not _is_mark(char)), len(run)) :]
 
 
 def _cut(line: str, limit: int) -> str:
-    """At most `limit` characters of `line`, cut between words where there are any, else clusters."""
+    """Return at most `limit` characters of `line`, cut between words if possible, else between clusters."""
     if len(line) <= limit:
         return line
     kept = _whole_clusters(line, limit - 1)
@@ -191,7 +195,7 @@ def _cut(line: str, limit: int) -> str:
 
 
 def _cut_stem(stem: str) -> str:
-    """As much of `stem` as a name may have, cut between words where there are any, else clusters."""
+    """Return as much of `stem` as a name may have, cut between words if possible, else between clusters."""
     end = min(SLUG_CHARS, len(stem.encode()[:SLUG_BYTES].decode(errors="ignore")))
     if len(stem) <= end:
         return stem
@@ -201,7 +205,7 @@ def _cut_stem(stem: str) -> str:
 
 
 def _whole_clusters(text: str, end: int) -> str:
-    """`text` up to `end` without a letter whose marks would be cut off."""
+    """Return `text` up to `end`, without a letter whose marks would be cut off."""
     while 0 < end < len(text) and (_is_mark(text[end]) or text[end] in _JOINERS or text[end - 1] in _JOINERS):
         end -= 1
     return text[:end]

@@ -1,22 +1,22 @@
-"""Find secrets as people type them: a password, a PIN or a code beside its name, a payment card. Pure.
+"""Find secrets as people type them: a password, PIN or code next to its name, a payment card. Pure.
 
-Apart from `secrets`: these need words of a language, those of `secrets.toml` have a form of their own.
+A separate module from `secrets`: these secrets need words of a language, the rules of `secrets.toml` know
+forms.
 
-Holds, for the words of `typed_secrets.toml`, whatever language the rest of the text is in:
+Guarantees, for the words of `typed_secrets.toml`, in a text of any language:
 
-- H1. What a name of a password is said to be is one if it is no word (letters and digits, or marks
-  inside), if it is quoted, if it is one word that ends the clause and is none that is said *about*
-  passwords, or if it is three to six such words. Where another word for it would do as well, only the
-  first counts.
-- H2. What a name of a PIN or a code is said to be is one if it has three to ten digits and counts
-  nothing.
-- H3. Thirteen to nineteen digits with the prefix of a card network and Luhn's check digit (ISO 7812),
-  also beside other numbers. The number of a bank account is printed on invoices and is no secret.
-- H4. Methods, protocols, versions, dates, files, amounts of time and UUIDs are none.
-- H5. Linear time: RE2 finds the names; of what follows at most `_TAIL` bytes are looked at.
+- H1. The value that follows the name of a password is a secret in these cases: it is not a word (it has
+  letters and digits, or marks inside); it is quoted; it is one word at the end of the clause that is not
+  typical for statements *about* passwords; or it is three to six such words. If the name is ambiguous, only
+  the first case counts.
+- H2. The value of a PIN or a code is a secret if it has three to ten digits and does not count things.
+- H3. Thirteen to nineteen digits with the prefix of a card network and Luhn's check digit (ISO 7812) are a
+  secret, also next to other numbers. The number of a bank account is printed on invoices and is not a secret.
+- H4. Methods, protocols, versions, dates, files, amounts of time and UUIDs are not secrets.
+- H5. Linear time: RE2 finds the names; at most `_TAIL` bytes after a name are read.
 
-What does not hold: a secret that is not said to be one, or said in other words, passes; and so does a
-password that is a word which is also said about passwords ("the password is wrong").
+Not guaranteed: a secret passes without such a name or with other words; so does a password that is a word
+which is also used in statements about passwords ("the password is wrong").
 
 Attacked in tests/units/content/test_typed_secrets.py.
 """
@@ -40,7 +40,7 @@ CODE: Final = "typed-code"
 CARD: Final = "payment-card"
 
 _TAIL: Final = 160
-"""Bytes behind a name that are looked at; a password is shorter."""
+"""Bytes after a name that are read; a password is shorter."""
 
 _MARK: Final = r"(?:=>|->|→|:=|={1,2}|：|＝|:|\|)"  # noqa: RUF001
 _OPEN: Final = "\"'`*“”„‘’´«»「『‹›"  # noqa: RUF001
@@ -65,11 +65,11 @@ _IS_PLAIN: Final = re.compile(
 _IS_NAME_IN_CODE: Final = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|[a-z]+\d*(?:[_.][a-z]+\d*)+")
 _CARD: Final = re.compile(rb"(?<![\w.-])[2-6][0-9](?:[ -]?[0-9]){11,17}(?![\w-])")
 _GROUPED: Final = re.compile(rb"(?<![\w.-])(?=([2-6][0-9]{2,18}(?:[ -][0-9]{3,6}){0,5})(.?))")
-"""Where a card may begin beside other numbers; those of a series have fewer digits."""
+"""A possible start of a card number next to other numbers; numbers of a series have fewer digits."""
 _LAST: Final = re.compile(rb"[0-9](?![\w-])")
-"""Where a card may end: what follows, as its date, is no part of it."""
+"""A possible end of a card number: later digits, such as its date, are not part of it."""
 _DIGITS: Final = "[0-9](?:[ -]?[0-9]){11}"
-"""Part of every number of a card."""
+"""Part of every card number."""
 _NETWORKS: Final = re.compile(
     rb"4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3(?:0[0-5]|[68]\d)\d{11}"
     rb"|(?:6011|65\d\d|64[4-9]\d|35\d\d)\d{12}|62\d{14,17}"
@@ -81,13 +81,13 @@ _DOUBLED: Final = bytes.maketrans(bytes(range(10)), bytes([0, 2, 4, 6, 8, 1, 3, 
 _CARD_CODE: Final = re.compile("cvv|cvc|prüfnummer|cryptogramme|セキュリティコード|安全码".encode())
 """Names of codes of three digits."""
 _SHORT_NAME: Final = re.compile(rb"\b(?:tan|otp|cvc|cvv)\b")
-"""Names after which a year may stand, as in the name of an event."""
+"""Names after which a year may follow, as in the name of an event."""
 _YEAR: Final = re.compile("(?:19|20)[0-9]{2}")
 _LEAST_DIGITS: Final = 4
-"""Of a password that is a number; a PIN may have three, as the code on a card."""
+"""Minimum digits of a numeric password; a PIN may have three, like the code on a card."""
 _LEAST_WORD: Final = 4
 _LEAST_UNSAID: Final = 6
-"""Characters of a password that only stands behind its name, as in "password hunter2"."""
+"""Minimum characters of a password directly after its name, as in "password hunter2"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class _SecretWords:
     """The tables of all languages, compiled."""
 
     said: Any
-    """name, whether it is `loose`, whether it is of a code, and what stands between it and the secret"""
+    """name, whether it is `loose`, whether it is of a code, and the text between it and the secret"""
     unsaid: Any
     before: Any
     about: frozenset[str]
@@ -106,7 +106,10 @@ class _SecretWords:
 
 
 def typed(data: bytes) -> Iterator[tuple[str, int, int]]:
-    """Rule, start and end of every secret of H1 to H3 in UTF-8 text. Cost: about 10 µs a KiB without any."""
+    """Yield rule, start and end of every secret of H1 to H3 in UTF-8 text.
+
+    Cost: about 10 µs per KiB without any.
+    """
     words = _words()
     for names, is_said in ((words.said, True), (words.unsaid, False)):
         for found in names.finditer(data):
@@ -132,7 +135,7 @@ def _cards(data: bytes) -> Iterator[tuple[str, int, int]]:
 
 
 def _behind(data: bytes, found: Any, words: _SecretWords, *, is_said: bool) -> tuple[str, int, int] | None:
-    """The secret that stands behind a name."""
+    """Return the secret that follows a name."""
     tail = data[found.end() : found.end() + _TAIL].decode("utf-8", "ignore")
     is_code, is_loose = found.span(1)[0] >= 0, found.span(2)[0] >= 0
     number = _NUMBER.match(tail.lstrip(_OPEN))
@@ -177,7 +180,7 @@ def _behind(data: bytes, found: Any, words: _SecretWords, *, is_said: bool) -> t
 
 
 def _ahead(data: bytes, end: int) -> tuple[str, int, int] | None:
-    """The secret that stands before "is my password": only what is plainly no word."""
+    """Return the secret before "is my password", only if it clearly is not a word."""
     head = data[max(0, end - _TAIL) : end].decode("utf-8", "ignore").rstrip(_OPEN + "」』 ")
     value = re.split(rf"[\s{_OPEN}「『,;，。、；：（）\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]", head)[-1]  # noqa: RUF001
     if len(value) < _LEAST_UNSAID or not is_no_word(value):
@@ -191,12 +194,12 @@ def _span(rule: str, data: bytes, start: int, text: str, size: int) -> tuple[str
 
 
 def is_chosen(word: str) -> bool:
-    """Return whether a word is none that is said about passwords."""
+    """Return whether a word is not typical for statements about passwords."""
     return word.isalpha() and _are_chosen([word], _words())
 
 
 def is_count(rest: str) -> bool:
-    """Whether what follows a number says what it is a number of."""
+    """Return whether the text after a number is the thing that it counts."""
     following, words = _NEXT.match(rest), _words()
     return (
         following is not None
@@ -210,7 +213,7 @@ def _is_date(number: str) -> bool:
 
 
 def is_no_word(value: str) -> bool:
-    """Whether a value is neither a word nor one of the plain things that hold digits (H4)."""
+    """Return whether a value is neither a word nor an ordinary value that contains digits (H4)."""
     words = _words()
     folded = value.lower()
     if (
@@ -231,7 +234,7 @@ def is_no_word(value: str) -> bool:
 
 
 def _is_chosen(value: str, tail: str, words: _SecretWords, *, quoted: bool, name: bytes) -> bool:
-    """Whether words that a password is said to be are the password, and not about it."""
+    """Return whether the words after a password's name are the password, not a statement about it."""
     said = name.rstrip()
     if (
         said.endswith((b"=", b"->", b"=>", b"|", b" a"))
@@ -263,7 +266,7 @@ def _is_luhn(digits: bytes) -> bool:
 
 @cache
 def _words() -> _SecretWords:
-    """The shipped words. Cost: reads and compiles one file of the package, once a process."""
+    """Return the words of the package. Cost: reads and compiles one file, once per process."""
     tables = shipped_tables("muniment.content", "typed_secrets")
     terms = tables.pop("terms")
     every = {
@@ -297,7 +300,7 @@ def _words() -> _SecretWords:
 
 
 def _named(words: list[str]) -> str:
-    """Names, apart from other words where their script has spaces; `*`: or at the end of one."""
+    """Return an expression for names, with word borders in scripts with spaces; `*`: also at a word's end."""
     inside = [word.lstrip("*") for word in words if word.startswith("*") or not _has_spaces(word)]
     apart = [word for word in words if not word.startswith("*") and _has_spaces(word)]
     return "|".join(
@@ -306,7 +309,7 @@ def _named(words: list[str]) -> str:
 
 
 def _spaced(words: list[str], after: str, before: str = "", between: str = r"\s*") -> str:
-    """Words with what stands around them; in scripts without spaces there may be some."""
+    """Return an expression for words with the text around them; scripts without spaces allow less text."""
     running = _any([word for word in words if not _has_spaces(word)])
     spaced = rf"{before}(?:{_any([word for word in words if _has_spaces(word)])}){after}"
     return rf"{spaced}|\s*(?:{running}){between}" if running else spaced
@@ -317,7 +320,7 @@ def _has_spaces(word: str) -> bool:
 
 
 _FIRST_WITHOUT_SPACES: Final = 0x0E00
-"""Thai, and behind it kana, Han and Hangul, which writes particles on to words."""
+"""Thai, followed by kana, Han and Hangul; Hangul appends particles to words."""
 
 
 def _any(words: list[str]) -> str:

@@ -1,12 +1,12 @@
-"""The words of a text as forgetting and comparing see them: folded, whole, in any script. Pure.
+"""Split a text into folded words of any script, and compare texts by their words. Pure.
 
-- W1. Words are compared in NFKC and casefold. A word is a run of letters, digits and marks; `art` is none in
-  `start`, and `snake_case` is two.
-- W2. In scripts without spaces (Han, kana, Thai and their like) and in Hangul, where particles are written on
-  to words, no word can be told from the next: there a word of a query is a run of at least two characters,
-  and is found wherever these stand side by side.
-- W3. `significant` leaves out what says nothing by itself: stop words, and words of one character. What is
-  left must all be found; what is left out widens nothing but the text that may stand around it.
+- W1. Words are compared in NFKC and casefold. A word is a run of letters, digits and marks: `start` does not
+  contain the word `art`, and `snake_case` is two words.
+- W2. In scripts without spaces (Han, kana, Thai and similar) words have no visible borders. In Hangul,
+  particles are written at the end of words. For these scripts a query word is a run of at least two
+  characters. It matches wherever the same characters are adjacent.
+- W3. `significant` drops stop words and words of one character. A match needs all the remaining words. A
+  dropped word may be present or missing in the text.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ ao do dos em um uma
 een het van voor
 """
 STOP_WORDS: Final = frozenset(f"{_ENGLISH}{_OTHERS}".split())
-"""Words that stand in almost every text, in some large languages: none that negates, and none of two letters
-that is a name somewhere, such as `os` and `su`."""
+"""Words that occur in almost every text of some large languages. Excluded: negations, and words of two
+letters that are also names, such as `os` and `su`.
+"""
 
 _ASCII_WORD: Final = re.compile("[a-z0-9]+")
 _UNPAIRED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
-"""Thai, Lao, Burmese, Khmer: written without spaces, and not cut into pairs for the full-text rows."""
+"""Thai, Lao, Burmese, Khmer: written without spaces, and not split into pairs for the full-text rows."""
 
 _RUNNING: Final = (
     f"{_UNPAIRED}\u1100-\u11ff\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
@@ -59,39 +60,39 @@ _IS_RUNNING: Final = re.compile(f"[{_RUNNING}]")
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What a text says, for `holds`.
+    """The words of a text, for `holds`.
 
     Attributes:
-        words: those that stand by themselves.
-        running: runs of the scripts of W2, each between spaces.
+        words: words of scripts with spaces.
+        running: runs of the scripts of W2, joined by spaces.
     """
 
     words: frozenset[str]
     running: str
 
     def holds(self, wanted: Collection[str]) -> bool:
-        """Whether every one of these words of a query is in the text; nothing is held by every text."""
+        """Return whether the text contains all these words of a query; False if `wanted` is empty."""
         return bool(wanted) and all(
             word in self.running if is_running(word) else word in self.words for word in wanted
         )
 
 
 def vocabulary(text: str) -> Vocabulary:
-    """The words of `text`. Cost: linear."""
+    """Return the words of `text`. Cost: linear."""
     words = set(split_words(text))
     running = {word for word in words if is_running(word)}
     return Vocabulary(frozenset(words - running), " ".join(sorted(running)))
 
 
 def significant(query: str) -> tuple[str, ...]:
-    """The words of a query that say something, each once, in order (W3). Maybe none."""
+    """Return the distinct significant words of a query in order (W3); may be empty."""
     return tuple(
         dict.fromkeys(word for word in split_words(query) if len(word) > 1 and word not in STOP_WORDS)
     )
 
 
 def features(text: str) -> frozenset[str]:
-    """What two texts share if they are alike: their words; of the runs of W2 each two characters in turn."""
+    """Return the words of a text for similarity; runs of W2 become pairs of adjacent characters."""
     found: set[str] = set()
     for word in set(split_words(text)):
         if is_running(word) and len(word) > 1:
@@ -102,16 +103,16 @@ def features(text: str) -> frozenset[str]:
 
 
 def apart(text: str) -> str:
-    """`text` with a space wherever a word ends for us (W1, W2) and not for SQLite's tokenizer.
+    """Insert a space wherever a word ends here (W1, W2) but not in SQLite's tokenizer.
 
-    That is between letters and scripts without spaces, and at characters of private use, which no word holds.
-    Han, kana and Hangul are left to those who cut them into pairs.
+    These places are: between letters and scripts without spaces, and at private-use characters, which are
+    never part of a word. Han, kana and Hangul stay unchanged: callers split them into pairs.
     """
     return _PRIVATE.sub(" ", _UNPAIRED_RUNS.sub(r" \g<0> ", text))
 
 
 def is_running(word: str) -> bool:
-    """Whether a word is of a script of W2."""
+    """Return whether a word belongs to a script of W2."""
     return _IS_RUNNING.match(word) is not None
 
 
@@ -128,40 +129,39 @@ def split_words(text: str) -> Iterator[str]:
 
 @lru_cache(maxsize=4096)
 def is_word_character(char: str) -> bool:
-    """Whether `char` belongs to a word in its script: letters, digits and the marks upon them."""
+    """Return whether `char` can be part of a word: letters, digits and their combining marks."""
     return unicodedata.category(char)[0] in "LMN"
 
 
-# -- likeness ----------------------------------------------------------------------------------------
+# -- similarity --------------------------------------------------------------------------------------
 #
-# Which texts say the same, and which say almost the same. Pure.
+# Find equal and similar texts. Pure.
 #
-# *Same*: equal once case, compatibility forms, white space and final punctuation are left out (but no mark
-# of a
-# question). That is the rules' "same fact", and all that code merges by itself.
+# *Equal*: the same text without case, compatibility forms, white space and final punctuation (a question mark
+# counts). This is the "same fact" of the rules. Code merges only equal texts by itself.
 #
-# *Alike*: at least `ALIKE` of the words of both are in both. That is a question to put to somebody, never
-# an
-# answer: "use tabs here" and "never use tabs here" may be alike. Pairs are found by MinHash with bands and
-# then
-# compared word by word: what is named is so, and of pairs at the threshold two in ten thousand are
-# overlooked.
+# *Similar*: at least `ALIKE` of the words of both texts are in both. Similarity is only a question for the
+# user: "use tabs here" and "never use tabs here" may be similar. MinHash with bands finds candidate pairs,
+# and a comparison word by word confirms each. So every reported pair is correct. Of the pairs at the
+# threshold, two in ten thousand are missed.
 #
 # Source: Broder, "On the resemblance and containment of documents", 1997; Leskovec, Rajaraman and Ullman,
 # "Mining of Massive Datasets", 3.4 (bands).
 
 ALIKE: Final = 0.8
-"""Share of the words of two texts that both have, from which on they are alike (Jaccard)."""
+"""Minimum share of common words (Jaccard) of two similar texts."""
 
 HASHES: Final = 64
 BANDS: Final = 16
 """Bands of four hashes: two texts at `ALIKE` agree in one of them with probability 1 - (1 - 0.8^4)^16."""
 
 FINAL_PUNCTUATION: Final = ".!,: \u3002\u0964\u061b\u060c"
-"""What makes no other fact. Not `;`, which Greek asks with, and NFKC makes of U+037E."""
+"""Final characters that do not change a fact. Not `;`: Greek uses it as a question mark, and NFKC maps U+037E
+to it.
+"""
 
 MAX_ITEMS: Final = 1_000
-"""Items of a list that are sayings; those of a longer one are none."""
+"""Maximum items of a list that count as separate statements; a longer list counts only as a whole."""
 
 _ITEM: Final = re.compile(r"(?:[-*+]|[0-9]{1,9}[.)])[ \t]+(\S.*)", re.DOTALL)
 _EMPHASIS: Final = "*_`~ "
@@ -171,9 +171,9 @@ _HASH: Final = struct.Struct(f"<{HASHES}I")
 
 
 def comparable(text: str) -> str:
-    """Return `text` without what does not tell two facts apart: texts that say the same give the same.
+    """Return the comparison key of a fact: equal facts have equal keys.
 
-    The case of an option of one letter does: `-d` is another one than `-D`.
+    One-letter options keep their case: `-d` and `-D` differ.
     """
     whole = " ".join(fold(text).split())
     if options := _OPTION.findall(text):
@@ -182,10 +182,10 @@ def comparable(text: str) -> str:
 
 
 def sayings(body: str) -> tuple[str, ...]:
-    """What a text says by itself, each as `comparable` has it: the whole, and the items of a bare flat list.
+    """Return the comparison keys of a text: the whole text, and the items of a flat list.
 
-    A line of any other text is none of them: what stands around it may turn its meaning ("Never do any of
-    this:").
+    The items count only if the text contains nothing except the list. Other lines may change the meaning of
+    an item ("Never do any of this:").
     """
     lines = [line for line in body.splitlines() if line.strip()]
     items = [match[1] for line in lines if (match := _ITEM.fullmatch(line)) is not None]
@@ -196,14 +196,14 @@ def sayings(body: str) -> tuple[str, ...]:
 
 
 def alike(texts: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """The groups of texts that are alike, each sorted, with the key of every text that belongs to one.
+    """Return the groups of similar texts as sorted keys; a text without a similar one is in no group.
 
-    A group may be a chain, whose ends are not alike. In a crowd of texts that agree in a band each is
-    compared with the one before it and with the first alone, so that a thousand texts of one pattern cost no
-    million comparisons.
+    A group may be a chain whose ends are not similar. If many texts agree in a band, each is compared only
+    with the previous one and the first one. So a thousand texts of one pattern do not need a million
+    comparisons.
 
     Args:
-        texts: by any key; those without a word are like none.
+        texts: by any key; texts without words are not similar to any text.
 
     Cost: linear, about 0.2 ms for a text of thirty words.
     """
@@ -223,12 +223,12 @@ def alike(texts: Mapping[str, str]) -> list[tuple[str, ...]]:
 
 
 def minhash(found: frozenset[str]) -> tuple[int, ...]:
-    """The signature of a set that is not empty: under each of `HASHES` hash functions its least value."""
+    """Return the signature of a non-empty set: the minimum of each of `HASHES` hash functions."""
     return tuple(map(min, *map(_hashes, found))) if len(found) > 1 else _hashes(*found)
 
 
 def resemblance(one: frozenset[str], other: frozenset[str]) -> float:
-    """The share of what either holds that both hold (Jaccard); 1 for two empty sets."""
+    """Return the Jaccard similarity of two sets; 1 if both are empty."""
     either = len(one | other)
     return len(one & other) / either if either else 1.0
 
@@ -239,7 +239,7 @@ def _hashes(word: str) -> tuple[int, ...]:
 
 
 class _Groups:
-    """Sets of keys that are joined pair by pair (union-find)."""
+    """Disjoint sets of keys, joined pair by pair (union-find)."""
 
     def __init__(self) -> None:
         self._above: dict[str, str] = {}

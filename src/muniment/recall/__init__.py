@@ -1,1 +1,1 @@
-"""Finds what of a memory helps with what is being talked about, and brings it in without a wait."""
+"""Find the entries that help in a conversation, and inject them without making it wait."""

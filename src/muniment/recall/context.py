@@ -1,17 +1,17 @@
-"""The parts of a memory that a conversation begins with, whatever is asked.
+"""Select the parts of a memory that a conversation starts with, for any query.
 
-Three tiers, each with a budget of its own; an entry is told by the first that has room for it, once:
+Three tiers with separate budgets; the first tier with room for an entry injects it, once:
 
-1. *system*: entries of the scope `user` of trust `owner`, and the owner's sentences of entries that have
-   others too, for the system prompt. Nothing of lower trust ever reaches it.
-2. *project*: all else, fenced as data, for the first message of the user. What is of trust `external` comes
-   last: however much of it is filed, it takes nobody's place.
-3. *just in time*: what of the rest is about a path that the conversation touches: an entry whose folder, or
-   one of whose keywords, is the name of the file, or of a folder above it.
+1. *system*: entries of the scope `user` with trust `owner`, and the owner's sentences of mixed entries, for
+   the system prompt. Text of lower trust never gets into it.
+2. *project*: all other entries, fenced as data, for the first message of the user. Entries of trust
+   `external` come last: any number of them takes the place of no other entry.
+3. *just in time*: other entries about a path that the conversation touches: a folder or keyword of the entry
+   is the name of the file, or of a folder above it.
 
-What has ended, as its words say, is in neither of the first two; a recall still finds it.
-In the first two what is pinned (in the folder `pinned/`) comes first, then what was written last. The system
-part is the same text as long as the memory is the same, so that a provider can cache it.
+Entries that have ended, according to their text, are in neither of the first two; a recall still finds them.
+In the first two, pinned entries (in the folder `pinned/`) come first, then the newest. The system part is the
+same text as long as the memory is unchanged, so that a provider can cache it.
 
 Attacked in tests/units/recall/test_context.py.
 """
@@ -41,13 +41,13 @@ from muniment.types import Recalled
 from muniment.types.keys import EntryKey, RootKey
 
 PINNED: Final = "pinned"
-"""The folder of a scope whose entries come first, however its name is spelled; policies protect it."""
+"""The folder of a scope whose entries come first, in any spelling of its name; policies protect it."""
 
 MAX_LISTED: Final = 100
-"""Entries of a listing; no budget has room for as many."""
+"""Maximum entries of a listing; no budget has room for more."""
 
 MAX_PATH_CHARS: Final = 4_096
-"""Characters of a path of the workspace: as many as Linux takes; nothing is about a longer one."""
+"""Characters of a workspace path: the maximum of Linux; a longer one matches nothing."""
 
 _MAX_FOLDERS: Final = 12
 
@@ -63,7 +63,7 @@ _ABOUT: Final = f"""
     SELECT {HIT_COLUMNS}, entry.topic, entry.keywords
     FROM text CROSS JOIN entry ON entry.id = text.rowid
     WHERE text MATCH ? AND {TOLD_THERE} ORDER BY rank LIMIT {MAX_LISTED}
-"""  # noqa: S608  likewise
+"""  # noqa: S608  constants of this package
 
 
 def listed(
@@ -75,14 +75,14 @@ def listed(
     *,
     mixed: bool = False,
 ) -> list[Hit]:
-    """The entries of some roots and trusts: pinned ones first, then the newest; at most `MAX_LISTED`.
+    """Return the entries of some roots and trusts: pinned first, then the newest; at most `MAX_LISTED`.
 
     Args:
         catalog: up to date.
-        roots: where.
-        trusts: as rows say; whoever shows an entry asks the ledger (`reading.py`).
-        now: ISO-8601 UTC; what has expired or ended by then is not listed.
-        patience: until when to look.
+        roots: the roots to list.
+        trusts: by the rows; code that displays an entry checks the ledger (`reading.py`).
+        now: ISO-8601 UTC; entries that have expired or ended by then are not listed.
+        patience: the time limit.
         mixed: also list entries of any trust that have sentences of the owner.
 
     Raises:
@@ -103,23 +103,22 @@ def about_path(
     now: str,
     patience: Patience,
 ) -> list[Hit]:
-    """The entries that have a folder or a keyword with the name of a path's file, or of a folder above it.
+    """Return the entries with a folder or keyword that is the name of a path's file or of a folder above.
 
-    Of the path's folders the innermost `_MAX_FOLDERS` count, and of the entries that speak of any of them the
-    best `MAX_LISTED`.
+    The innermost `_MAX_FOLDERS` folders of the path count, and the best `MAX_LISTED` entries.
 
     Args:
         catalog: up to date.
-        stemmer: stays the caller's.
-        roots: where.
-        unsafe_path: of a file of the workspace, absolute or not; only compared, never opened.
-        now: ISO-8601 UTC; what has expired by then is not listed.
-        patience: until when to look.
+        stemmer: the caller closes it.
+        roots: the roots to search.
+        unsafe_path: of a workspace file, absolute or not; only compared, never opened.
+        now: ISO-8601 UTC; entries that have expired by then are not listed.
+        patience: the time limit.
 
     Raises:
         ManagedMemoryUnavailable, Cancelled, DeadlineExceeded: as `Database.rows`.
 
-    Cost: that of a search for the words of the path.
+    Cost: a search for the words of the path.
     """
     if len(unsafe_path) > MAX_PATH_CHARS:
         return []
@@ -138,13 +137,13 @@ def about_path(
 
 
 GLOBAL_SCOPE: Final = Scope("user")
-"""What its owner says of themselves, whatever they work on."""
+"""The scope of the owner's facts that apply to all work."""
 
 SEPARATOR: Final = "\n\n---\n\n"
-"""Between a host's own system prompt and the part of the memory."""
+"""Text between the system prompt of a host and the memory's part."""
 
 _MAX_READ: Final = 40
-"""Entries of a tier that are read at most; no budget has room for as many."""
+"""Maximum entries of a tier that are read; no budget has room for more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +153,8 @@ class Budgets:
     Attributes:
         system, project, just_in_time: of these tiers, until the conversation is compacted.
         recalled: of each recall.
-        share: of what the model can take; where all together are more, an event says so.
-        results: of the results of tools in the history; older ones are shortened. None: none is.
+        share: share of the model's limit; if all together exceed it, an event is logged.
+        results: of tool results in the history; older ones are shortened. None: no limit.
     """
 
     system: int = 1_000
@@ -170,9 +169,10 @@ class StaticContext:
     """The three tiers for one conversation. Threads may share one.
 
     Args:
-        recaller: stays the caller's.
+        recaller: the caller closes it.
         budgets: of the tiers.
-        told: what the project tier told this conversation before; None: nothing yet.
+        told: entries that the project tier injected earlier into this conversation; None: it was not injected
+            yet.
     """
 
     def __init__(
@@ -186,11 +186,11 @@ class StaticContext:
         self._is_project_due = told is None
 
     def refresh(self, patience: Patience) -> None:
-        """Read the system and the project tier anew, the latter also where it is told: it may be told again.
+        """Read the system and project tiers again; the project tier too, because it may be injected again.
 
-        Where that goes wrong, they stay as they are.
+        After an error they stay unchanged.
 
-        Cost: reading some dozen files; so it is done on a thread, or before a conversation.
+        Cost: reading some dozen files; so it runs on a thread, or before a conversation.
         """
         system = self._recaller.answer(
             lambda shelf: self._system_of(shelf, patience), [GLOBAL_SCOPE], patience
@@ -208,27 +208,27 @@ class StaticContext:
 
     @property
     def system(self) -> Recalled:
-        """The system tier."""
+        """Return the system tier."""
         with self._lock:
             return self._system
 
     @property
     def keys(self) -> frozenset[EntryKey]:
-        """The entries of the first two tiers: those that were told, or are about to be."""
+        """Return the entries of the first two tiers that were injected or are about to be."""
         with self._lock:
             return self._whole | self._told | (self._project.keys if self._is_project_due else frozenset())
 
     @property
     def told(self) -> frozenset[EntryKey] | None:
-        """The entries that the project tier told; None: nothing yet."""
+        """Return the entries that the project tier injected; None: it was not injected yet."""
         with self._lock:
             return None if self._is_project_due else self._told
 
     def take_project(self, told: Collection[EntryKey]) -> Recalled | None:
-        """The project tier, once; None: it was told, or there is nothing to tell yet.
+        """Return the project tier, once; None: it was already injected, or is still empty.
 
         Args:
-            told: what the conversation was told otherwise, which is left out.
+            told: entries that the conversation received elsewhere, which are left out.
         """
         with self._lock:
             if not self._is_project_due:
@@ -242,20 +242,20 @@ class StaticContext:
         return project
 
     def begin_anew(self) -> None:
-        """The conversation lost what it was told: the project tier is to be told again."""
+        """Mark the project tier for injection again, because the conversation lost the injected text."""
         with self._lock:
             self._is_project_due, self._told = True, frozenset()
 
     def about(
         self, unsafe_paths: Sequence[str], exclude: Collection[EntryKey], budget: int, patience: Patience
     ) -> Recalled:
-        """What the third tier has to say of some paths.
+        """Return the entries of the third tier for some paths.
 
         Args:
-            unsafe_paths: of files of the workspace; only compared.
-            exclude: what was told already.
+            unsafe_paths: of workspace files; only compared.
+            exclude: entries that were already injected.
             budget: tokens.
-            patience: until when to look.
+            patience: the time limit.
         """
         recaller = self._recaller
 
@@ -297,12 +297,12 @@ class StaticContext:
 
     @property
     def _whole(self) -> frozenset[EntryKey]:
-        """The entries of which the system tier has everything."""
+        """Return the entries that the system tier contains completely."""
         return self._system.keys - self._mixed
 
 
 def _read(hits: Callable[[], Sequence[Hit]], shelf: Shelf) -> list[ReadEntry]:
-    """The entries of some hits; once more by new hits, where files are not what their rows say."""
+    """Read the entries of some hits; search and read once more if files differ from their rows."""
 
     def accepted() -> list[Hit]:
         return [hit for hit in hits() if shelf.accepts(hit.key.root, hit.key.rel)]

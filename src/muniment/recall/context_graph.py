@@ -1,13 +1,13 @@
-"""The context of a conversation as nodes in their order, which several may change without losing anything.
+"""Store the context of a conversation as ordered nodes that several threads may change without lost updates.
 
-- G1. What runs under the graph's lock (`edit`) sees all nodes as they are, and nobody else changes them.
-- G2. What takes long works on a *snapshot* and proposes: it claims every node that it was given, as it was
-  then. Where all of them still stand so, side by side, its nodes come in their place; where one was changed
-  or went meanwhile, or another came between, nothing is changed. Newer is never overwritten. This is
-  *ancestral replacement*: optimistic concurrency with proof of what was known.
-- G3. A node keeps its id while its content changes, and its digest tells which content it has. Messages are
-  not copied: one that is changed in place after a snapshot is a change like any other.
-- G4. Nodes that nobody changed or replaced keep their order, and no two have one id.
+- G1. Code under the graph's lock (`edit`) sees all nodes as they are, and no other thread changes them.
+- G2. Slow work uses a *snapshot* and a proposal: it claims every node of the snapshot with its content at
+  that time. If all of them are unchanged and still adjacent, the new nodes replace them. If one was changed
+  or removed, or another one was inserted, nothing changes. Newer content is never overwritten. This is
+  *ancestral replacement*: optimistic concurrency with proof of the known state.
+- G3. A node keeps its id while its content changes; its digest identifies the content. Messages are not
+  copied: a message that is changed in place after a snapshot is a change like any other.
+- G4. Nodes that were not changed or replaced keep their order, and ids are unique.
 
 Attacked in tests/models/test_context_graph.py.
 """
@@ -28,12 +28,12 @@ from muniment.recall.block import Count, estimated
 from muniment.recall.messages import Message, field, said
 
 SHORT_RESULT: Final = 400
-"""Characters that are left of an old tool result: what it was about."""
+"""Characters that remain of an old tool result: enough to show its subject."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContextNode:
-    """Messages that stay together: a message, or one with tool calls and the results of these.
+    """Messages that stay together: a message, or one with tool calls and their results.
 
     Attributes:
         id: unique in its graph.
@@ -45,7 +45,7 @@ class ContextNode:
 
     @property
     def digest(self) -> Digest:
-        """Of its messages, as they are now.
+        """Return the digest of its current messages.
 
         Cost: linear in their length.
         """
@@ -55,7 +55,7 @@ class ContextNode:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Nodes that stood side by side when it was taken. Made by `ContextGraph.snapshot`.
+    """Nodes that were adjacent when the snapshot was created by `ContextGraph.snapshot`.
 
     Attributes:
         nodes: in order.
@@ -67,33 +67,35 @@ class Snapshot:
 
 
 Edit = Callable[[tuple[ContextNode, ...]], Iterable[ContextNode]]
-"""Given the nodes, what they are to be; quick, since everybody waits for it. It may read the graph."""
+"""Function from the current nodes to the new nodes; quick, since all threads wait for it. It may read the
+graph.
+"""
 
 
 class ContextGraph:
-    """Nodes in their order. Threads may share one.
+    """Ordered nodes. Threads may share one.
 
     Args:
-        nodes: to begin with.
+        nodes: the initial nodes.
 
     Raises:
-        ValueError: two of them have one id.
+        ValueError: two of them have the same id.
     """
 
     def __init__(self, nodes: Iterable[ContextNode] = ()) -> None:
-        # Reentrant: what an edit calls may read the graph.
+        # Reentrant: code that an edit calls may read the graph.
         self._lock = threading.RLock()
         self._is_changing = False
         self._numbers = itertools.count(1)
         self._nodes = _by_id(nodes)
 
     def nodes(self) -> tuple[ContextNode, ...]:
-        """The nodes, in order."""
+        """Return the nodes, in order."""
         with self._lock:
             return tuple(self._nodes.values())
 
     def messages(self) -> list[Message]:
-        """The messages of all nodes, in order."""
+        """Return the messages of all nodes, in order."""
         return [message for node in self.nodes() for message in node.messages]
 
     def append(self, messages: Sequence[Message]) -> ContextNode:
@@ -111,18 +113,18 @@ class ContextGraph:
         """Change the nodes at once (G1).
 
         Raises:
-            ValueError: two of the new ones have one id; nothing is changed.
+            ValueError: two of the new nodes have the same id; nothing is changed.
             RuntimeError: called by an edit; the outer one would undo it.
-            Whatever `edit` does; then, too, nothing is changed.
+            Exception: any error of `edit`; nothing is changed.
         """
         with self._changing():
             self._nodes = _by_id(edit(tuple(self._nodes.values())))
 
     def snapshot(self, nodes: Sequence[ContextNode] | None = None) -> Snapshot:
-        """Nodes to work on.
+        """Create a snapshot of nodes for slow work.
 
         Args:
-            nodes: some of `nodes()`, side by side and in order; None: all of them.
+            nodes: some adjacent nodes of `nodes()` in order; None: all of them.
 
         Cost: linear in the length of their messages.
         """
@@ -130,12 +132,12 @@ class ContextGraph:
         return Snapshot(found, tuple(node.digest for node in found))
 
     def propose(self, snapshot: Snapshot, contents: Sequence[Sequence[Message]]) -> tuple[str, ...]:
-        """Put nodes with `contents` in the place of those of a snapshot (G2).
+        """Replace the nodes of a snapshot by nodes with `contents` (G2).
 
-        A snapshot of nothing claims nothing, so that this is always done: at the end.
+        An empty snapshot claims nothing, so it always succeeds: the nodes are appended.
 
         Returns:
-            The ids of nodes that were not as the snapshot has them; empty: it was done.
+            The ids of nodes that differ from the snapshot; empty: the nodes were replaced.
 
         Raises:
             RuntimeError: called by an edit.
@@ -151,7 +153,7 @@ class ContextGraph:
                 return tuple(broken)
             at = ids.index(claimed[0]) if claimed else len(ids)
             end = at + len(claimed)
-            if ids[at:end] != claimed:  # Another came between, or they stand in another order.
+            if ids[at:end] != claimed:  # Another one was inserted, or the order changed.
                 return claimed
             self._nodes = _by_id([*nodes[:at], *map(self._made, contents), *nodes[end:]])
             return ()
@@ -173,17 +175,17 @@ class ContextGraph:
 
 
 def truncated(node: ContextNode, limit: int) -> ContextNode:
-    """A node whose tool results are at most `limit` characters long, as an `edit` may want it.
+    """Return a node with tool results of at most `limit` characters, for use in an `edit`.
 
-    One that was shortened before is not changed again.
+    A result that was shortened before stays unchanged.
     """
     return ContextNode(node.id, tuple(_shortened(message, limit) for message in node.messages))
 
 
 def results_within(nodes: Sequence[ContextNode], budget: int, count: Count = estimated) -> list[ContextNode]:
-    """Nodes whose tool results take `budget` tokens, but for `SHORT_RESULT` characters of each older one.
+    """Return nodes whose tool results take `budget` tokens, plus `SHORT_RESULT` characters of each older one.
 
-    Those of the newest node that has any are kept whole in any case. What was shortened stays so.
+    The results of the newest node that has any stay complete. Shortened results stay shortened.
 
     Cost: a count of every tool result.
     """
@@ -209,5 +211,5 @@ def _by_id(nodes: Iterable[ContextNode]) -> dict[str, ContextNode]:
     listed = tuple(nodes)
     found = {node.id: node for node in listed}
     if len(found) != len(listed):
-        raise ValueError("two nodes have one id")
+        raise ValueError("two nodes have the same id")
     return found

@@ -1,21 +1,21 @@
-"""A memory in a chat loop: what the host calls, and where things come into its messages.
+"""Connect a memory with a chat loop: hooks for the host that insert entries into its messages.
 
-    conversation.on_user_turn(text)                      # as soon as the message is there
+    conversation.on_user_turn(text)                      # when the message arrives
     messages = conversation.before_turn(messages)        # before the first call of the model
-    messages = conversation.after_tools(messages)        # before each call behind tool results
+    messages = conversation.after_tools(messages)        # before each call after tool results
 
-- H1. No hook waits, for the disk or for a model. The constructor does, up to `FIRST_SECONDS`, and so does
+- H1. No hook waits for the disk or for a model. The constructor does, up to `FIRST_SECONDS`, and so does
   `close`: on an event loop, call these on a thread.
-- H2. Nothing is put between a call and its results, nor anywhere while a call has no result.
-- H3. At a user's turn the memory comes first among the reminders, these in a message of their own before the
-  user's; at tool results it comes behind the last one.
+- H2. Nothing is inserted between a call and its results, nor anywhere while a call has no result.
+- H3. At a user's turn the memory comes first among the reminders, which are a separate message before the
+  user's; at tool results it comes after the last one.
 - H4. `before_turn` checks in this order: compaction, pending calls, the host's context, the memory.
-- H5. An entry is told once, by whichever part tells it first, until it was edited or the history compacted
-  (but see S3 of `session.py` for a memory that was told whole, long ago).
-  The system part alone may come to hold what was told before: it is read anew for each turn.
+- H5. An entry is injected once, by the part that is first, until it was edited or the history compacted (for
+  an exception see S3 of `session.py`). Only the system part may contain entries that were injected before: it
+  is read again for each turn.
 
-Hooks are called by one thread, or from one event loop. They raise what is wrong with their arguments and what
-the caller's `count` raises, and nothing for what goes wrong with the memory.
+Hooks are called by one thread, or from one event loop. They raise errors of their arguments and of the
+caller's `count`, and no errors of the memory.
 
 Attacked in tests/units/recall/test_conversation.py.
 """
@@ -53,22 +53,22 @@ from muniment.types import Recalled, RecalledEntry
 from muniment.types.keys import EntryKey
 
 FIRST_SECONDS: Final = 5.0
-"""Seconds that the memory has to be read before a conversation; it takes milliseconds, new files longer."""
+"""Seconds for reading the memory before a conversation; it takes milliseconds, longer for new files."""
 
 FACT_CHARS: Final = 300
-"""Characters of an entry that a summary keeps."""
+"""Characters of an entry that a summary retains."""
 
 MAX_FACTS: Final = 40
-"""Entries that a summary keeps, those told last: some 4000 tokens at most."""
+"""Entries that a summary retains, the latest ones: about 4000 tokens at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compacting:
-    """How a conversation is kept small.
+    """The way in which a conversation is compacted.
 
     Attributes:
-        limit: tokens that the model can take.
-        summarise: asks a model for a summary, see `compaction.Summarise`; None: the host does it by itself.
+        limit: tokens that the model accepts.
+        summarise: calls a model for a summary, see `compaction.Summarise`; None: the host compacts.
     """
 
     limit: int
@@ -79,20 +79,20 @@ class Conversation:
     """The memory in one chat loop. Close it when done.
 
     Args:
-        recaller: stays the caller's.
-        budgets: how many tokens the memory may take.
-        compacting: how to keep the history small; None: the host does it, and the limit is unknown.
+        recaller: the caller closes it.
+        budgets: tokens that the memory may take.
+        compacting: how to compact the history; None: the host does it, and the limit is unknown.
         choose: see `Recaller.recall`.
-        parent: ends all that runs once cancelled; stays the caller's.
+        parent: cancels all running work; the caller closes it.
         clock: monotonic seconds.
-        state: of an earlier run of the same conversation, from `as_json`. What is not so is left out.
+        state: of an earlier run of the same conversation, from `as_json`. Invalid parts are ignored.
         repeat_after: tokens, see S3 of `session.py`.
 
     Attributes:
-        session: counts what was brought in.
+        session: counts the injected entries.
 
     Raises:
-        OSError: the process has no descriptor left.
+        OSError: the process has no free descriptor.
 
     Cost: reads the system and project tiers, some dozen files.
     """
@@ -154,36 +154,36 @@ class Conversation:
 
     @property
     def system_part(self) -> str:
-        """What is to be added to the system prompt; empty if there is nothing.
+        """Return the text to add to the system prompt; may be empty.
 
-        The same text from one `before_turn` to the next; read it behind that.
+        The same text from one `before_turn` to the next; read it after that call.
         """
         return f"{SEPARATOR}{self._system.text}" if self._system.text else ""
 
     def on_user_turn(self, text: str) -> None:
-        """A turn begins, or a message is drained in mid-loop: recall for it, and read the tiers anew."""
+        """Start a recall for a new turn, or for a message received mid-loop, and read the tiers again."""
         self._begun_for, self._had_results = text, False
         self.session.on_user_turn(text, told=self._static.keys | self._touched.told)
         if self._refreshing is None or self._refreshing.settled_at is not None:
             self._refreshing = begun(self.session.prefetch, self._static.refresh)
 
     def on_path(self, unsafe_path: str) -> None:
-        """A tool touches a file of the workspace: look for what is about it, or the folders above."""
+        """Look up entries about a workspace file that a tool touches, or the folders above it."""
         self._touched.add(unsafe_path)
 
     def before_turn(self, messages: Sequence[Any], reminders: Sequence[str] = ()) -> list[Message]:
-        """The messages for the first call of the model in a turn (H2 to H4); the history from then on.
+        """Return the messages for the first model call of a turn (H2 to H4); they become the history.
 
         Args:
-            messages: the history with the user's message, as the last call of a hook left it and with what
-                came since; mappings, or objects of an SDK.
-            reminders: what the host has to tell besides.
+            messages: the history with the user's message: the result of the last hook plus later messages;
+                mappings, or objects of an SDK.
+            reminders: further texts of the host.
         """
         history = self._compacted(self._read(messages))
         if has_pending_call(history):
             return self._left(history)
         text = _last_said(history)
-        # What was begun for a message that was drained in mid-loop is not what another one needs.
+        # A recall for a message received mid-loop does not fit another message.
         if self._begun_for is None or (self._had_results and self._begun_for != text):
             self.on_user_turn(text)
         self._begun_for = None
@@ -191,7 +191,7 @@ class Conversation:
         return self._left(with_reminders(history, [*texts, *reminders]))
 
     def after_tools(self, messages: Sequence[Any]) -> list[Message]:
-        """The messages for a call of the model behind tool results (H2, H3); likewise the history then."""
+        """Return the messages for a model call after tool results (H2, H3); they become the history."""
         history = self._read(messages)
         if has_pending_call(history):
             return self._left(history)
@@ -204,29 +204,29 @@ class Conversation:
         return self._left(behind_results(history, "\n\n".join(texts)) if texts else history)
 
     def abort(self, reason: Reason) -> None:
-        """Cancel the recall that is on its way, because the turn ends otherwise."""
+        """Cancel the current recall, because the turn ends in another way."""
         self._begun_for = None
         self.session.abort(reason)
 
     def on_compaction(self) -> None:
-        """The history was replaced by a summary: what it had been told is told again (H5)."""
+        """Allow entries to be injected again, because a summary replaced the history (H5)."""
         self.session.on_compaction()
         self._begin_anew()
 
     def on_reset(self) -> None:
-        """The conversation begins anew."""
+        """Reset the state, because the conversation starts again."""
         self._begun_for = None
         self.session.on_reset()
         self._facts.clear()
         self._begin_anew()
 
     def loaded(self) -> dict[str, list[str]]:
-        """What the conversation has of the memory now: by where it came in, the ids of its entries, sorted.
+        """Return the ids of the entries in the conversation, sorted, by the part that injected them.
 
-        The ids are those of `RecalledEntry.id`; `recalled` is what was brought in for messages. All is
-        empty where the ledger cannot be read, which an event tells.
+        The ids are those of `RecalledEntry.id`; `recalled` are the entries for messages. All are empty if the
+        ledger cannot be read; an event is logged.
 
-        Cost: a query of the ledger a scope.
+        Cost: a query of the ledger per scope.
         """
         parts = {
             "system": self._system.keys,
@@ -237,7 +237,7 @@ class Conversation:
         return {name: self._recaller.ids_of(keys) for name, keys in parts.items()}
 
     def as_json(self) -> dict[str, Any]:
-        """What a later run of this conversation must know. It holds text of entries, as the history does."""
+        """Return the state that a later run needs. Like the history, it contains text of entries."""
         told = self._static.told
         return {
             **self.session.as_json(),
@@ -248,7 +248,7 @@ class Conversation:
         }
 
     def close(self) -> None:
-        """End what runs, as `Session.close`."""
+        """Cancel the running work, as `RecallSession.close`."""
         if self._compaction is not None:
             self._compaction.close()
         self.session.close()
@@ -260,21 +260,21 @@ class Conversation:
         self.close()
 
     def _read(self, messages: Sequence[Any]) -> list[Message]:
-        """Messages as JSON has them; what came since a hook last left them was said meanwhile."""
+        """Return messages as JSON; count the ones that were added since the last hook."""
         history = [_as_json(message) for message in messages]
-        if self._heard is None:  # Of a conversation that goes on, most was counted in its earlier run.
+        if self._heard is None:  # In a resumed conversation, most was counted in its earlier run.
             self._heard = len(history)
         if said := history[self._heard :]:
             self.session.heard(size_of(said, self._recaller.count))
         return history
 
     def _left(self, history: list[Message]) -> list[Message]:
-        """Messages as a hook leaves them."""
+        """Return messages as a hook leaves them."""
         self._heard = len(history)
         return history
 
     def _told_at_turn(self) -> list[Recalled]:
-        """What comes in with a message of the user, in order."""
+        """Return the parts to inject with a message of the user, in order."""
         self._system = self._static.system
         if self._system.keys != self._system_told.keys:
             self._watch_share(self._system.tokens - self._system_told.tokens)
@@ -290,7 +290,7 @@ class Conversation:
 
     @property
     def _told_otherwise(self) -> frozenset[EntryKey]:
-        """What the conversation was told but by recalls."""
+        """Return the entries that the conversation received by other ways than recalls."""
         return self._system.keys.union(self._static.told or (), self._touched.told)
 
     def _tier(self, told: Recalled | None, where: BroughtIn) -> Recalled | None:
@@ -299,7 +299,7 @@ class Conversation:
         return self._noted(told)
 
     def _noted(self, told: Recalled | None) -> Recalled | None:
-        """Keep what is told for a summary, and watch how much it is."""
+        """Store injected entries for a summary, and watch their total size."""
         if told is None:
             return None
         for entry in told.entries:
@@ -317,11 +317,11 @@ class Conversation:
             events.emit("memory_share_exceeded", tokens=self._tokens, limit=self._limit)
 
     def _compacted(self, history: list[Message]) -> list[Message]:
-        """The history with a summary, if one was ready for it as it is, and with old results shortened."""
+        """Return the history with a summary, if one was ready for it, and with old results shortened."""
         if self._compaction is None and self._budgets.results is None:
             return history
         parts = groups(history)
-        # By their places: a node whose messages were changed by the host shows it by its digest.
+        # By position: a node whose messages the host changed has another digest.
         self._graph.edit(
             lambda nodes: [
                 ContextNode(node.id, tuple(part)) for node, part in zip(nodes, parts, strict=False)
@@ -332,9 +332,9 @@ class Conversation:
         if self._compaction is not None:
             try:
                 self._compaction.check()
-            except OSError as problem:  # The process has no descriptor left; at a later turn it may.
+            except OSError as problem:  # The process has no free descriptor; a later turn may have one.
                 events.emit_defect("recall_not_begun", problem)
-        # A summary that is being made rests on the messages as they are.
+        # A summary in progress depends on unchanged messages.
         if self._budgets.results is not None and not (self._compaction and self._compaction.is_running):
             budget, count = self._budgets.results, self._recaller.count
             self._graph.edit(lambda nodes: results_within(nodes, budget, count))
@@ -347,12 +347,12 @@ class Conversation:
 
 
 def _fact(entry: RecalledEntry) -> str:
-    """An entry on one line, for a summary."""
+    """Return an entry on one line, for a summary."""
     return excerpt(one_line(f"{entry.path} (trust: {entry.trust}): {entry.name}: {entry.text}"), FACT_CHARS)
 
 
 def _facts_in(unsafe_listed: object) -> dict[str, str]:
-    """The facts that `as_json` wrote; what it did not write is left out."""
+    """Return the facts that `as_json` wrote; invalid ones are left out."""
     listed = unsafe_listed if isinstance(unsafe_listed, list | tuple) else ()
     pairs = [each for each in listed[-MAX_FACTS:] if isinstance(each, list | tuple)]
     return {
@@ -363,13 +363,13 @@ def _facts_in(unsafe_listed: object) -> dict[str, str]:
 
 
 def _as_json(message: Any) -> Message:
-    """A message as JSON has it; an SDK's object is one of pydantic."""
+    """Return a message as JSON; objects of an SDK are pydantic models."""
     return (
         dict(message) if isinstance(message, Mapping) else message.model_dump(mode="json", exclude_none=True)
     )
 
 
 def _last_said(history: Sequence[Message]) -> str:
-    """What the user wrote last."""
+    """Return the last message of the user."""
     written = [said(message) for message in history if message.get("role") == "user"]
     return written[-1] if written else ""

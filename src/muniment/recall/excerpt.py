@@ -1,19 +1,19 @@
-"""Cut the part of an entry that is shown: all of it if it is short, else what says most. Pure.
+"""Cut an excerpt of an entry for display: all of a short text, else its most relevant part. Pure.
 
-Apart from `recaller.py` because it knows nothing of entries, only of text.
+A separate module from `recaller.py` because it handles text, not entries.
 
-- X1. At most so many characters as asked for, the `…` included that stands for what was left out.
-- X2. Never cut inside fenced code, nor inside a character as people see it: a letter stays with its
-  accents, a syllable with its letters, an emoji with its variants and what it is joined to.
-- X3. Passages stay in their order, side by side; the best one is among them.
-- X4. Of a long body the beginning is looked at, `MAX_READ_CHARS` or twice what is asked for, and of that
-  the first `MAX_PASSAGES` passages are weighed: a file that is made to be slow holds nobody up.
+- X1. At most the requested number of characters, including each `…` in place of left out text.
+- X2. Never cut inside fenced code, nor inside a visible character: a letter stays with its accents, a
+  syllable with its letters, an emoji with its variants and joined parts.
+- X3. Passages stay in their order and adjacent; the best one is among them.
+- X4. Only the beginning of a long body is read, `MAX_READ_CHARS` or twice the requested number, and only the
+  first `MAX_PASSAGES` passages of it are weighed. So a file that is built to be slow delays no caller.
 
-What does not hold: that a passage is cut nowhere else; one of prose that is too long ends at a space,
-where one is near.
+Not guaranteed: that no passage is cut; prose that is too long ends at a space, if one is near.
 
 Attacked in tests/units/recall/test_excerpt.py.
-Source: UAX #29, 3.1, for what is one character. More is kept together than it asks for: flags in a row.
+Source: UAX #29, 3.1, for the definition of a character. More is kept together than it requires: flags in a
+row.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from muniment.content.markdown import QUOTE, Line, read_lines
 CUT: Final = "…"
 
 MAX_READ_CHARS: Final = 32_768
-"""Characters of a body that are looked at; all of what people write, and the beginning of what they paste."""
+"""Characters of a body that are read: complete texts of people, and the beginning of pasted text."""
 
 MAX_PASSAGES: Final = 1_000
-"""Passages that are weighed, some 25 µs each."""
+"""Passages that are weighed, about 25 µs each."""
 
 _BEFORE: Final = f"{CUT}\n"
 _AFTER: Final = f"\n{CUT}"
 _TAB: Final = 4
-_VIRAMA_CLASS: Final = 9  # canonical combining class of what joins two consonants
+_VIRAMA_CLASS: Final = 9  # canonical combining class of a sign that joins two consonants
 _GOES_ON: Final = re.compile(
     "[\u0e33\u0eb3\u1160-\u11ff\ud7b0-\ud7fb\uff9e\uff9f"  # the end of a syllable of Thai, Lao, Hangul, kana
     "\u200c\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]"  # joiners, tones of skin, tags of flags
@@ -45,19 +45,19 @@ _FLAGS: Final = range(0x1F1E6, 0x1F200)
 
 
 class _Piece(NamedTuple):
-    """Part of a text; the pieces of a text, side by side, are all of it."""
+    """Part of a text; the pieces of a text together are the complete text."""
 
     text: str
     is_code: bool
 
 
 class _Fence(NamedTuple):
-    """Fenced code that is open.
+    """Open fenced code.
 
     Attributes:
         path: of its first line, see `content.markdown.Line`.
-        column: at which its marks begin.
-        marks: with which it began.
+        column: where its marks begin.
+        marks: its opening marks.
     """
 
     path: tuple[int, ...]
@@ -66,23 +66,23 @@ class _Fence(NamedTuple):
 
 
 Weight = Callable[[str], float]
-"""How much a passage says of what is asked."""
+"""Function that returns how relevant a passage is to a query."""
 
 
 def unweighed(_passage: str) -> float:
-    """Nothing of any passage, so that the first one counts."""
+    """Return 0 for any passage, so that the first one is the best."""
     return 0.0
 
 
 def excerpt(body: str, limit: int, weight: Weight = unweighed) -> str:
-    """What of `body` fits in `limit` characters (X1 to X4); empty where nothing does.
+    """Return the part of `body` that fits in `limit` characters (X1 to X4); may be empty.
 
     Args:
         body: markdown.
         limit: characters.
-        weight: of its passages.
+        weight: relevance of a passage.
 
-    Cost: linear in what is looked at, and one `weight` a passage where it does not fit.
+    Cost: linear in the text that is read, and one `weight` per passage if the body does not fit.
     """
     text = body.strip()
     if len(text) <= limit:
@@ -104,16 +104,16 @@ def excerpt(body: str, limit: int, weight: Weight = unweighed) -> str:
 
 
 def _looked_at(text: str, limit: int) -> tuple[list[_Piece], bool]:
-    """The pieces of the beginning of a text, and whether they are all of it (X4)."""
+    """Return the pieces of the beginning of a text, and whether they are complete (X4)."""
     pieces = _pieces(text[:limit])
     is_all = len(text) <= limit
     if not is_all and len(pieces) > 1:
-        pieces.pop()  # It may be cut anywhere, also inside code.
+        pieces.pop()  # It may be cut at any place, also inside code.
     return pieces, is_all
 
 
 def _around(pieces: Sequence[_Piece], best: int, room: int) -> tuple[int, int]:
-    """From which piece to which there is room, the best one included; what follows it comes first."""
+    """Return the range of pieces around the best one that fits; later pieces are added first."""
     begin, end, size = best, best + 1, len(pieces[best].text)
     while end < len(pieces) and size + len(pieces[end].text) <= room:
         size += len(pieces[end].text)
@@ -125,7 +125,7 @@ def _around(pieces: Sequence[_Piece], best: int, room: int) -> tuple[int, int]:
 
 
 def _shortened(text: str, limit: int) -> str:
-    """The beginning of a longer text without code, up to a space where one is near (X1, X2); maybe empty."""
+    """Cut a longer text without code, at a space if one is near (X1, X2); may be empty."""
     end = limit - len(CUT)
     while end and _is_inside(text, end):
         end -= 1
@@ -135,7 +135,7 @@ def _shortened(text: str, limit: int) -> str:
 
 
 def _is_inside(text: str, at: int) -> bool:
-    """Whether a cut there would be inside a character (X2)."""
+    """Return whether a cut at a position would be inside a character (X2)."""
     char, before = text[at], text[at - 1]
     return (
         unicodedata.category(char)[0] == "M"
@@ -147,7 +147,7 @@ def _is_inside(text: str, at: int) -> bool:
 
 
 def _pieces(text: str) -> list[_Piece]:
-    """The text in pieces between which it may be cut: before items, headings and code, and at blank lines."""
+    """Split a text at allowed cuts: before items, headings and code, and at blank lines."""
     found: list[_Piece] = []
     start, is_code = 0, False
     fence: _Fence | None = None
@@ -168,28 +168,29 @@ def _pieces(text: str) -> list[_Piece]:
 
 
 def _begins_passage(lines: Sequence[Line], number: int) -> bool:
-    """Whether a line outside code begins something of its own: a heading, a paragraph, an item."""
+    """Return whether a line outside code begins a heading, a paragraph or an item."""
     line, before = lines[number], lines[number - 1]
     is_first = before.kind == "blank" != line.kind
     return line.kind == "heading" or is_first or line.path[-1:] == (number,)
 
 
 def _fence_of(text: str, line: Line) -> _Fence:
-    """The code that a line begins."""
+    """Return the fenced code that a line begins."""
     said = text[line.text : line.end].strip()
     return _Fence(line.path, _column(text, line), said[: len(said) - len(said.lstrip(said[0]))])
 
 
 def _ended_before(fence: _Fence, line: Line) -> bool:
-    """Whether code has ended with what held it."""
+    """Return whether code has ended because its container ended."""
     return line.kind not in {"fence", "blank"} or (line.kind == "fence" and line.path != fence.path)
 
 
 def _is_end(fence: _Fence, text: str, line: Line) -> bool:
-    """Whether a line of code certainly ends it: such a line is indented by no more than the first one.
+    """Return whether a line certainly ends its code: its indentation is at most that of the first line.
 
-    Where it is not certain, what follows counts as the same code, up to something else. That keeps more
-    together than need be, and cuts nothing. In quotes, whose marks take up one column or two, nothing is.
+    If it is uncertain, the next lines count as the same code, up to another block. That keeps more together
+    than necessary, but never cuts code. In quotes, whose marks take one or two columns, it is always
+    uncertain.
     """
     said = text[line.text : line.end].strip()
     is_marks = not said.strip(fence.marks[0]) and len(said) >= len(fence.marks)

@@ -1,4 +1,4 @@
-"""Keys of entries that a conversation was given, as its saved state has them."""
+"""Keys of entries that a conversation received, in the format of its saved state."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from muniment.kernel.names import Digest, RelPath
 from muniment.types.keys import EntryKey, RootKey
 
 MAX_KEYS: Final = 10_000
-"""Keys that are taken from a saved state: those of two thousand turns. Each costs a search some 2 µs."""
+"""Keys that are read from a saved state: enough for two thousand turns. Each costs a search about 2 µs."""
 
 
 def keys_as_json(keys: Collection[EntryKey]) -> list[list[str]]:
-    """Keys as JSON has them, sorted."""
+    """Return keys as JSON values, sorted."""
     return sorted(map(list, keys))
 
 
 def latest(before: Collection[EntryKey], new: Collection[EntryKey]) -> set[EntryKey]:
-    """The keys of `new`, and of `before` those of other entries: of each entry what was told last.
+    """Return the keys of `new`, and the keys of `before` for other entries: the latest key of each entry.
 
-    So an entry that was edited back to what it had said before is told once more.
+    So an entry that was edited and then restored is injected again.
     """
     places = {key[:2] for key in new}
     return {*(key for key in before if key[:2] not in places), *new}
 
 
 def keys_in(unsafe_listed: object) -> set[EntryKey]:
-    """The keys that `keys_as_json` wrote, at most `MAX_KEYS`; what it cannot have written is left out.
+    """Return the keys that `keys_as_json` wrote, at most `MAX_KEYS`; invalid values are left out.
 
     Args:
-        unsafe_listed: of a saved state, which may be anything.
+        unsafe_listed: from a saved state; may be any value.
     """
     listed = unsafe_listed if isinstance(unsafe_listed, list | tuple) else ()
     found = (

@@ -1,24 +1,26 @@
-"""Meaning: entries that are about what a query asks, also where they share no word with it.
+"""Find entries by meaning, also if they share no word with the query.
 
-A static embedding model says of each word that it knows where it stands among all others; an entry or a query
-is where its words are on average. No model runs: a vector is looked up and added, in some 50 µs. The model is
-a directory in the format of model2vec (https://github.com/MinishLab/model2vec), `tokenizer.json` and
-`model.safetensors`, that the owner put there. Nothing is ever fetched: no code that could is imported.
+A static embedding model has a vector for each word that it knows; an entry or a query has the mean of the
+vectors of its words. No model runs: vectors are looked up and added, in about 50 µs. The model is a directory
+in the format of model2vec (https://github.com/MinishLab/model2vec), `tokenizer.json` and `model.safetensors`,
+provided by the owner. Nothing is ever downloaded: no code that could do so is imported.
 
-- M1. A vector gives a candidate and nothing else. What it finds is asked of the same rows, by the same
-  conditions, as what words find, and is read and judged by whoever shows it (`recaller.py`, E2).
-- M2. Only words that the model knows whole count, without case and accents, and of these those that tell a
-  subject (`query.py`, Q2 to Q5): what a name in pieces means is mere chance.
-- M3. Abstain, once for a query: one entry must be near enough by the words alone that it does not hold, as
-  those that it holds were judged already (`search.py`, 5). If one is, those that are near at all follow it.
-- M4. Both orders are joined by reciprocal rank: an entry counts `1 / (RANK_OFFSET + rank)` for each.
-- M5. Vectors in memory are those of the catalog: what went from it is gone at the next look.
-- M6. A model that cannot be read makes no vectors, which an event tells; the rest goes on without.
+- M1. A vector only proposes a candidate. Candidates come from the same rows with the same conditions as
+  matches by words, and are read and checked before they are displayed (`recaller.py`, E2).
+- M2. Only complete words that the model knows count, without case and accents, and of these only words that
+  identify a subject (`query.py`, Q2 to Q5): the vector of a name in pieces is random.
+- M3. Abstain, once per query: one entry must be near enough by the words alone that it does not contain; the
+  words that it contains were already rated (`search.py`, 5). If one is near enough, all near entries follow
+  it.
+- M4. Both orders are merged by reciprocal rank: an entry gets `1 / (RANK_OFFSET + rank)` for each.
+- M5. The vectors in memory are the vectors of the catalog: a deleted vector is dropped at the next search.
+- M6. A model that cannot be read produces no vectors, and this is logged; everything else continues.
 
-What does not hold: that anything is found among more than `MAX_VECTORS` entries, or behind the `MAX_NEAR`
-nearest of the roots that are asked; nor that a model knows the languages of a memory.
+Not guaranteed: that entries are found among more than `MAX_VECTORS` entries, or after the `MAX_NEAR` nearest
+of the requested roots; nor that a model knows the languages of a memory.
 
-Attacked in tests/units/recall/test_meaning.py; how often the right entry comes, in test_paraphrases.py.
+Attacked in tests/units/recall/test_meaning.py; test_paraphrases.py measures how often the right entry is
+found.
 
 Source: Cormack, Clarke and Büttcher, Reciprocal Rank Fusion Outperforms Condorcet and Individual Rank
 Learning Methods (2009), for M4 and its constant.
@@ -67,46 +69,46 @@ RANK_OFFSET: Final = 60
 """The constant of reciprocal rank fusion; see the source."""
 
 ENOUGH: Final = 0.38
-"""Cosine from which on an entry is about a query; chosen by half of `quality/paraphrases.toml`."""
+"""Cosine from which an entry matches a query; chosen with half of `quality/paraphrases.toml`."""
 
 NEAR: Final = 0.25
-"""Cosine from which on an entry may follow one that is."""
+"""Cosine from which an entry may follow one that matches."""
 
 MAX_VECTORS: Final = 100_000
-"""Vectors that are held in memory; of 272 dimensions 27 MB."""
+"""Vectors in memory; 27 MB for 272 dimensions."""
 
 MAX_NEAR: Final = 192
-"""Nearest entries whose rows are asked whether they may be shown."""
+"""Nearest entries whose rows are checked."""
 
 MAX_WORDS: Final = 256
-"""Words of an entry that count, the first ones; more of them mean everything and nothing."""
+"""The first words of an entry that count; a mean of more words is too general."""
 
 _FILES: Final = ("tokenizer.json", "model.safetensors")
 _NEEDED: Final = ("numpy", "safetensors")
 _BEGINNING: Final = 5
-"""Characters by which a word of a query and one of an entry are one, as in `ranking.py`."""
+"""Characters that a word of a query and a word of an entry must share, as in `ranking.py`."""
 
 _MARKS: Final = (
     "\u2581",
     "\u0120",
     "",
-)  # with which a token begins a word, in SentencePiece, byte BPE, others
+)  # at the beginning of a word's first token, in SentencePiece, byte BPE, others
 _BLOCK: Final = 1_024
 _MOST: Final = 127.0
-_HUGE: Final = 1e9  # Such a number is damage, and would become none that is finite.
+_HUGE: Final = 1e9  # A larger number is damage, and its products would not be finite.
 _WORD_CHARS: Final = 100
 _MATRIX: Final = 2
 _WORD: Final = re.compile(r"[^\W_]+")
 
 Array = Any
-"""One of numpy, which is imported only where there is a model."""
+"""A numpy array; numpy is imported only if there is a model."""
 
 
 class _Loaded(NamedTuple):
-    """A model: the vector of the word with the number `n` is `vectors[places[n]] * weights[n]`.
+    """A loaded model: the vector of the word with the number `n` is `vectors[places[n]] * weights[n]`.
 
     Attributes:
-        bases: of letters with accents, as `str.translate` takes them.
+        bases: of letters with accents, for `str.translate`.
     """
 
     bases: Mapping[int, str]
@@ -120,13 +122,13 @@ class StaticModel:
     """A static embedding model in a directory (`store.rows.Embedder`). Threads may share one.
 
     Args:
-        directory: holds `tokenizer.json` and `model.safetensors`.
+        directory: contains `tokenizer.json` and `model.safetensors`.
 
     Raises:
-        ConfigInvalid: it does not, somebody else may write it, or the extra is not installed.
+        ConfigInvalid: a file is missing, another user may write it, or the extra is not installed.
 
-    Cost: to open, none but some `stat`s; to know which it is (`identity`), its bytes read once; at the first
-    vector, that it is loaded: in all 0.3 s and 46 MB for 90 000 words of 272 dimensions at half precision.
+    Cost: opening needs only a few `stat` calls; `identity` reads all bytes once; the first vector loads the
+    model: 0.3 s and 46 MB for 90 000 words of 272 dimensions at half precision.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -147,7 +149,7 @@ class StaticModel:
 
     @cached_property
     def identity(self) -> str:
-        """A digest of its files: names, sizes, bytes."""
+        """Return a digest of its files: names, sizes, bytes."""
         found = hashlib.sha256()
         for name in _FILES:
             with (self._directory / name).open("rb") as file:
@@ -156,7 +158,7 @@ class StaticModel:
         return found.hexdigest()
 
     def vector(self, columns: Columns) -> bytes | None:
-        """The vector of an entry, see `store.rows.Embedder`: a signed byte for each dimension."""
+        """Return the vector of an entry, see `store.rows.Embedder`: a signed byte for each dimension."""
         whole = "\n".join([columns.name, columns.description, columns.context, columns.body[:RANKED_CHARS]])
         tables = self._load()
         words = [] if tables is None else telling_words(whole.translate(tables.bases))
@@ -168,7 +170,7 @@ class StaticModel:
         return bytes(np.rint(found * (_MOST / np.abs(found).max())).astype(np.int8).tobytes())
 
     def mean(self, words: Sequence[str]) -> Array | None:
-        """Where some words are on average, of length 1; None if the model knows none of them (M2)."""
+        """Return the mean vector of some words, of length 1; None if the model knows none of them (M2)."""
         tables = self._load()
         if tables is None or not (
             numbers := [tables.numbers[word] for word in words if word in tables.numbers]
@@ -189,13 +191,13 @@ class StaticModel:
                 self._is_loaded = True
                 try:
                     self._loaded = _read_model(self._directory)
-                except Exception as defect:  # noqa: BLE001  whatever stands in the files (M6)
+                except Exception as defect:  # noqa: BLE001  for any content of the files (M6)
                     events.emit_defect("embeddings_not_loaded", defect)
             return self._loaded
 
 
 def telling_words(plain: str) -> list[str]:
-    """The words of a folded text without accents that tell a subject, each once; none that no model knows."""
+    """Return the words of a folded text without accents that identify a subject, each once."""
     words = dict.fromkeys(_WORD.findall(plain))
     return [word for word in words if len(word) <= _WORD_CHARS and is_telling(word)]
 
@@ -204,7 +206,7 @@ def _read_model(directory: Path) -> _Loaded:
     from safetensors.numpy import load_file
 
     vocabulary = json.loads((directory / _FILES[0]).read_text(encoding="utf-8"))["model"]["vocab"]
-    if isinstance(vocabulary, list):  # Of a unigram model: tokens with their likelihoods.
+    if isinstance(vocabulary, list):  # A unigram model: tokens with their likelihoods.
         vocabulary = {token: number for number, (token, _) in enumerate(vocabulary)}
     begins = next(mark for mark in _MARKS if any(token.startswith(mark) for token in vocabulary))
     numbers = {
@@ -224,7 +226,7 @@ def _read_model(directory: Path) -> _Loaded:
 def _require_fit(
     numbers: Iterable[object], vectors: Array, places: Array | None, weights: Array | None
 ) -> None:
-    """Raise `ValueError` unless every number of a word leads to a vector that can be reckoned with (M6)."""
+    """Raise `ValueError` unless every word number has a usable vector (M6)."""
     import numpy as np
 
     known = range(len(vectors) if places is None else len(places))
@@ -235,7 +237,7 @@ def _require_fit(
         fits += [places.ndim == 1, places.dtype.kind in "iu", np.isin(places, range(len(vectors))).all()]
     fits += (type(number) is int and number in known for number in numbers)
     if not all(fits):
-        raise ValueError("its tokenizer and its vectors do not fit")
+        raise ValueError("the tokenizer and the vectors do not match")
 
 
 class KeptVectors:
@@ -253,13 +255,13 @@ class KeptVectors:
     def nearest(
         self, catalog: Database, roots: Iterable[RootKey], to: Array, patience: Patience
     ) -> dict[int, Array]:
-        """The vectors of some roots that are nearest, by their numbers, at most `MAX_NEAR`.
+        """Return the nearest vectors of some roots by their numbers, at most `MAX_NEAR`.
 
         Raises:
             ManagedMemoryUnavailable: the catalog cannot be read.
-            Cancelled, DeadlineExceeded: the patience ended.
+            Cancelled, DeadlineExceeded: the call was cancelled or ran out of time.
 
-        Cost: linear; 1 ms for 10 000 of 256 dimensions, and what changed since the last time.
+        Cost: linear; 1 ms for 10 000 of 256 dimensions, plus the changes since the last call.
         """
         import numpy as np
 
@@ -280,7 +282,7 @@ class KeptVectors:
         return {int(ids[at]): unit(vectors[at]) for at in best if near[at] >= NEAR}
 
     def _look(self, catalog: Database, dimensions: int, patience: Patience) -> None:
-        """Have what the catalog has."""
+        """Load the changes of the catalog."""
         import numpy as np
 
         ((series, changes),) = catalog.rows("SELECT series, changes FROM meant", patience=patience)
@@ -307,7 +309,7 @@ class KeptVectors:
 
 
 def unit(vector: Array) -> Array:
-    """A vector of length 1 with the direction of another one."""
+    """Return a vector of length 1 with the same direction."""
     import numpy as np
 
     floats = vector.astype(np.float32)
@@ -315,12 +317,12 @@ def unit(vector: Array) -> Array:
 
 
 class JointSearch(Search):
-    """Searches by words and by meaning. Threads may share one.
+    """A search by words and by meaning. Threads may share one.
 
     Args:
-        catalog: up to date, with vectors by `model`; stays the caller's.
-        stemmer: likewise.
-        model: likewise.
+        catalog: up to date, with vectors of `model`; the caller closes it.
+        stemmer: the caller closes it.
+        model: the embedding model.
     """
 
     def __init__(self, catalog: Database, stemmer: Stemmer, model: StaticModel) -> None:
@@ -328,9 +330,9 @@ class JointSearch(Search):
         self._model = model
 
     def find(self, wanted: Wanted, patience: Patience) -> SearchResult:
-        """As `Search.find`, by both (M3, M4); scores are those of the joined order.
+        """Return the entries that match by words or meaning (M3, M4); scores are those of the merged order.
 
-        Cost: that of `Search.find` and `KeptVectors.nearest`, and 1 ms.
+        Cost: as `Search.find` and `KeptVectors.nearest`, and 1 ms.
         """
         found, ranking = self._searched(wanted, patience, abstains=True)
         near = self._near(wanted, ranking, patience, is_answered=bool(found))
@@ -341,7 +343,7 @@ class JointSearch(Search):
     def _near(
         self, wanted: Wanted, ranking: Ranking, patience: Patience, *, is_answered: bool
     ) -> list[tuple[Hit, Score]]:
-        """What is near enough in meaning, the nearest first (M1, M3)."""
+        """Return the entries that are near enough in meaning, the nearest first (M1, M3)."""
         words = [each.text for each in wanted.query if not each.is_phrase and is_telling(each.text)]
         meant = self._model.mean(words)
         if meant is None:
@@ -360,19 +362,19 @@ class JointSearch(Search):
         return [(hit_of(hit, score.score), score) for (_, _, *hit), score in zip(rows, scores, strict=True)]
 
     def _is_about(self, words: Sequence[str], vector: Array, columns: Sequence[str]) -> bool:
-        """Whether an entry is near enough to the words of a query that it does not hold (M3)."""
+        """Return whether an entry is near enough to the query words that it does not contain (M3)."""
         text = self._stemmer.without_accents("\n".join(columns))
         left = self._model.mean([word for word in words if not _holds(text, word)])
         return left is not None and float(vector @ left) >= ENOUGH
 
 
 def _holds(text: str, word: str) -> bool:
-    """Whether a word of a text begins as another one does, so that endings do not count."""
+    """Return whether a word of a text has the same beginning as another word, to ignore endings."""
     return re.search(rf"(?<![^\W_]){re.escape(word[:_BEGINNING])}", text) is not None
 
 
 def _joined(found: Sequence[tuple[Hit, Score]], near: Sequence[tuple[Hit, Score]]) -> list[tuple[Hit, Score]]:
-    """Two orders as one (M4); of what stands equal, what words find comes first."""
+    """Merge two orders (M4); of equal ranks, matches by words come first."""
     ranks: dict[Any, float] = {}
     for order in (found, near):
         for at, (hit, _) in enumerate(order, 1):

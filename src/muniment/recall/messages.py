@@ -1,9 +1,8 @@
-"""Messages of a chat as hosts of Chat Completions hold them: where text may be put between them. Pure.
+"""Find the places in chat messages of Chat Completions where text may be inserted. Pure.
 
-Messages are mappings, or objects with attributes of the same names, as SDKs return them. A call is
-*pending* while no message behind it is its result; while one is, nothing may be put in, since servers
-refuse a call whose result is not next to it. Nothing here looks after that: whoever puts something in
-asks `has_pending_call` first.
+Messages are mappings, or objects with attributes of the same names, as SDKs return them. A call is *pending*
+until a later message is its result. Meanwhile nothing may be inserted, since servers reject a call whose
+result is not next to it. The functions here do not check this: callers call `has_pending_call` first.
 
 Attacked in tests/units/recall/test_messages.py.
 """
@@ -18,25 +17,25 @@ from typing import Any
 from muniment.recall.block import Count
 
 Message = Mapping[str, Any]
-"""A message as JSON has it."""
+"""A message as a JSON object."""
 
 
 def field(message: Any, name: str) -> Any:
-    """A field of a message; None where it has none."""
+    """Return a field of a message, or None if it is missing."""
     return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)
 
 
 class Calls:
     """The calls of a conversation, message by message, and which of them are pending.
 
-    Some models give several calls one id, or none: each of these wants a result of its own.
+    Some models give several calls the same id, or none: each of these calls needs its own result.
     """
 
     def __init__(self) -> None:
         self._pending: Counter[str] = Counter()
 
     def see(self, message: Any) -> None:
-        """The next message."""
+        """Process the next message."""
         role = field(message, "role")
         if role == "assistant":
             self._pending.update(str(field(call, "id")) for call in field(message, "tool_calls") or ())
@@ -46,12 +45,12 @@ class Calls:
 
     @property
     def are_pending(self) -> bool:
-        """Whether any has no result yet."""
+        """Return whether any call has no result yet."""
         return self._pending.total() > 0
 
 
 def has_pending_call(messages: Sequence[Any]) -> bool:
-    """Whether a call of any message has no result yet."""
+    """Return whether a call of any message has no result yet."""
     calls = Calls()
     for message in messages:
         calls.see(message)
@@ -59,7 +58,7 @@ def has_pending_call(messages: Sequence[Any]) -> bool:
 
 
 def groups(messages: Sequence[Any]) -> list[list[Any]]:
-    """Messages in runs that must not be parted: one with calls and the results behind it; any other alone."""
+    """Split messages into runs that must stay together: calls with their results; any other message alone."""
     found: list[list[Any]] = []
     for message in messages:
         if field(message, "role") == "tool" and found and field(found[-1][0], "tool_calls"):
@@ -70,9 +69,9 @@ def groups(messages: Sequence[Any]) -> list[list[Any]]:
 
 
 def with_reminders(messages: Sequence[Any], reminders: Sequence[str]) -> list[Any]:
-    """Messages with `reminders` as one message of the user, before the last one that the user wrote.
+    """Return messages with `reminders` as one user message, before the last message of the user.
 
-    At the end where the user wrote none. No call may be pending.
+    Without a user message, it becomes the last message. No call may be pending.
     """
     if not reminders:
         return list(messages)
@@ -82,9 +81,9 @@ def with_reminders(messages: Sequence[Any], reminders: Sequence[str]) -> list[An
 
 
 def behind_results(messages: Sequence[Any], text: str) -> list[Any]:
-    """Messages with `text` as a message of the user behind the last result of a tool.
+    """Return messages with `text` as a user message after the last result of a tool.
 
-    At the end where there is none. No call may be pending.
+    Without a result, it becomes the last message. No call may be pending.
     """
     results = [number for number, each in enumerate(messages) if field(each, "role") == "tool"]
     at = results[-1] + 1 if results else len(messages)
@@ -92,12 +91,12 @@ def behind_results(messages: Sequence[Any], text: str) -> list[Any]:
 
 
 def user(text: str) -> dict[str, str]:
-    """A message of the user."""
+    """Return a user message."""
     return {"role": "user", "content": text}
 
 
 def said(message: Any) -> str:
-    """The text of a message; of one in parts that of its parts."""
+    """Return the text of a message; for a message in parts, the texts of its parts."""
     content = field(message, "content")
     if isinstance(content, str):
         return content
@@ -105,5 +104,5 @@ def said(message: Any) -> str:
 
 
 def size_of(messages: Sequence[Message], count: Count) -> int:
-    """Return the tokens of messages as JSON has them."""
+    """Return the tokens of messages in JSON."""
     return count(json.dumps(messages, ensure_ascii=False, default=str))

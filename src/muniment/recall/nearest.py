@@ -1,7 +1,7 @@
-"""Which entries share a word with a description, best first. Apart from `search.py`, which abstains.
+"""Find the entries that share a word with a description, best first. Unlike `search.py`, this never abstains.
 
-Whoever shows one reads its file: a row is not believed. Held, expired and large entries are in no answer.
-What agents filed or came from outside takes every other place at most, however much of it there is.
+A row only proposes an entry: code that displays one reads its file. Withheld, expired and large entries are
+never returned. Entries of agents or external sources take at most every other place, for any number of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NEAREST: Final = f"""
     ORDER BY rank, entry.root, entry.rel LIMIT ?
 """  # noqa: S608  constants of this package
 MAX_BYTES: Final = 64 * 1024
-"""Bytes of an entry that is looked at; what people write by hand is shorter."""
+"""Maximum bytes of an entry that is searched; entries written by hand are shorter."""
 
 _GROUPS: Final = ((Trust.OWNER, Trust.WORKSPACE), (Trust.AGENT, Trust.EXTERNAL))
 _QUERIES: Final = tuple(
@@ -38,11 +38,11 @@ _QUERIES: Final = tuple(
 
 
 class Description:
-    """The words of a description that say something, by their stems.
+    """The significant words of a description, by their stems.
 
     Args:
-        text: in somebody's words; any.
-        stemmer: stays the caller's.
+        text: in the user's words; any text.
+        stemmer: the caller closes it.
     """
 
     def __init__(self, text: str, stemmer: Stemmer) -> None:
@@ -51,7 +51,7 @@ class Description:
         self._words, self._stems = [word.text for word in words], {word.stem for word in words}
 
     def said_in(self, text: str) -> frozenset[str]:
-        """Which of its words stand in a text, by their stems. Cost: linear, some 0.1 ms for a sentence."""
+        """Return which of its words occur in a text, by their stems. Cost: linear, 0.1 ms for a sentence."""
         return frozenset(
             self._stems.intersection(term.stem for term in self._stemmer.terms(as_indexed(text)))
         )
@@ -64,14 +64,14 @@ class Description:
         limit: int,
         beginnings: Iterable[str] = (),
     ) -> tuple[tuple[RootKey, RelPath], ...]:
-        """The entries that share a word with it, those first that say most of it, from each group in turn.
+        """Return the entries that share a word with it, best matches first, from each group in turn.
 
         Args:
-            state: whose catalog, up to date.
-            roots: where.
-            now: ISO-8601 UTC; what has expired by then is left out.
-            limit: how many of each group at most.
-            beginnings: of more words, in letters and digits; an entry with such a word shares it.
+            state: has the catalog, up to date.
+            roots: the roots to search.
+            now: ISO-8601 UTC; entries that have expired by then are left out.
+            limit: maximum entries of each group.
+            beginnings: prefixes of more words, in letters and digits; an entry with such a word shares it.
 
         Raises:
             ManagedMemoryUnavailable: the catalog cannot be read.
@@ -86,30 +86,31 @@ class Description:
 
 # -- finding -----------------------------------------------------------------------------------------
 #
-# Which entries may hold certain words, by the full-text rows of the catalog; who asks reads the files.
+# Find entries that may contain certain words, by the full-text rows of the catalog; callers read the files.
 #
-# An entry that holds all the words (`content.words`) is among those that are named, if its row is up to
-# date and it is not held; others may be too. Words that the table's tokenizer cuts otherwise narrow
-# nothing.
+# Every entry that contains all the words (`content.words`) is returned, if its row is up to date and it is
+# not withheld; others may be returned too. Words that the table's tokenizer cuts differently do not narrow
+# the result.
 
 _FINDABLE: Final = re.compile(
     "[0-9a-z\u00c0-\u024f\u0370-\u0527]+"
     "|[\u1100-\u11ff\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003fffd]+"
 )
-"""Words that SQLite's tokenizer, whose tables are of Unicode 6.1, and `fulltext` cut as `content.words` does:
-those of Latin, Greek and Cyrillic letters, and pairs of Han, kana and Hangul."""
+"""Words that SQLite's tokenizer (with the tables of Unicode 6.1) and `fulltext` cut as `content.words` does:
+words of Latin, Greek and Cyrillic letters, and pairs of Han, kana and Hangul.
+"""
 
 _MAX_WORD_CHARS: Final = 100
 
 
 def may_hold(state: State, view: View, words: Collection[str]) -> frozenset[RelPath] | None:
-    """The entries of a view that may hold all of `words`; None: any may.
+    """Return the entries of a view that may contain all of `words`; None: any entry may.
 
     Args:
-        state: whose catalog.
+        state: has the catalog.
         view: of a root, up to date.
-        words: as `significant` gives them.
+        words: from `significant`.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be read.

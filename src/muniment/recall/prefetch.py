@@ -1,14 +1,14 @@
-"""Work that runs ahead: begun when it may be needed, taken when it is there, waited for by nobody.
+"""Run work ahead on threads: start it when it may be needed, use it when it is ready, never wait for it.
 
-- P1. `Prefetch.begin` and everything that takes or cancels return at once, whatever the work does.
-- P2. What came of it is taken at most once.
-- P3. A handle that is cancelled, or whose parent is, gives nothing from then on, and its work ends: its
-  patience is cancelled, which interrupts a query and closes a model's socket. However it ends, that is no
-  failure, and is not told as one.
-- P4. No thread outlives `Prefetch.close` but one whose work takes no notice of its patience; that one holds
-  the one descriptor of its patience until it ends. After `close` nothing begins.
+- P1. `Prefetch.begin` and all methods that take or cancel return at once, for any work.
+- P2. A result is taken at most once.
+- P3. A handle that is cancelled, or whose parent is, returns no result from then on, and its work ends: its
+  time limit is cancelled, which interrupts a query and closes a model's socket. This is never a failure, and
+  is not logged as one.
+- P4. No thread outlives `Prefetch.close`, except if its work ignores its time limit; such a thread keeps one
+  descriptor open until it ends. After `close` no work starts.
 
-Each piece of work has a thread of its own, so that one that hangs holds up no other.
+Each piece of work has a separate thread, so that one that hangs delays no other.
 
 Attacked in tests/units/recall/test_prefetch.py.
 """
@@ -25,19 +25,18 @@ from muniment.cancelling import Cancel
 from muniment.kernel.cancel import Patience
 
 END_SECONDS: Final = 5.0
-"""Seconds that threads have to end once all is cancelled; each takes milliseconds, a busy disk longer."""
+"""Seconds for threads to end after all is cancelled; each takes milliseconds, longer on a busy disk."""
 
 T = TypeVar("T")
 Work = Callable[[Patience], T]
 
 
 class Handle(Generic[T]):
-    """One piece of work. Made by `Prefetch.begin`; threads may share it.
+    """A piece of work, created by `Prefetch.begin`; threads may share it.
 
     Attributes:
-        settled_at: second of the clock at which it was done, failed, or ended because it was cancelled; None:
-            it runs.
-        consumed: whether what came of it was taken.
+        settled_at: clock second at which it finished, failed, or ended after being cancelled; None: it runs.
+        consumed: whether its result was taken.
     """
 
     def __init__(self, work: Work[T], cancel: Cancel, parent: Cancel, clock: Callable[[], float]) -> None:
@@ -48,10 +47,10 @@ class Handle(Generic[T]):
         self.consumed = False
 
     def take(self) -> T | None:
-        """What came of it, once (P2).
+        """Return the result, once (P2).
 
         Returns:
-            None: it was taken, is not there yet, failed, or was cancelled (P3).
+            None: it was already taken, is not ready, failed, or was cancelled (P3).
         """
         with self._lock:
             if not self._came or self.consumed or self.is_cancelled:
@@ -61,28 +60,28 @@ class Handle(Generic[T]):
 
     @property
     def has_failed(self) -> bool:
-        """Whether it is over, and nothing came of it."""
+        """Return whether it ended without a result."""
         with self._lock:
             return self.settled_at is not None and not self._came
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it, or its parent, was cancelled."""
+        """Return whether it, or its parent, was cancelled."""
         return self._cancel.is_set() or self._parent.is_set()
 
     def cancel(self) -> None:
-        """End the work (P3); harmless when repeated."""
+        """Cancel the work (P3); repeated calls have no effect."""
         self._cancel.set()
 
     def run(self) -> None:
-        """Work, and settle whatever comes of it; on the thread of the handle."""
+        """Run the work and settle its result; on the thread of the handle."""
         try:
             self.settle(self._work(Patience(float("inf"), self._cancel)))
-        except BaseException as problem:  # noqa: BLE001  nobody waits for this thread who could be told
+        except BaseException as problem:  # noqa: BLE001  no caller waits for this thread
             self.settle(problem=problem)
 
     def settle(self, *came: T, problem: BaseException | None = None) -> None:
-        """Be over: with what came of it, because of a problem, or because it was cancelled before."""
+        """Finish with a result, a problem, or neither if it was cancelled before."""
         try:
             if problem is not None and not self.is_cancelled:
                 events.emit_defect("prefetch_failed", problem)
@@ -93,14 +92,14 @@ class Handle(Generic[T]):
 
 
 class Prefetch:
-    """Begins work. Close it when done; threads may share one.
+    """Runs work on threads. Close it when done; threads may share one.
 
     Args:
         clock: monotonic seconds.
-        parent: cancels all of it; stays the caller's.
+        parent: cancels all work; the caller closes it.
 
     Raises:
-        OSError: the process has no descriptor left.
+        OSError: the process has no free descriptor.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic, parent: Cancel | None = None) -> None:
@@ -110,15 +109,15 @@ class Prefetch:
         self._threads: list[threading.Thread] = []
 
     def begin(self, work: Work[T]) -> Handle[T]:
-        """Begin some work (P1).
+        """Start some work (P1).
 
-        Where the parent was cancelled before, or all was closed, it is not begun: the handle is cancelled.
-        Where the system has no thread for it, the handle has failed.
+        If the parent was cancelled before, or this was closed, the work does not start: the handle is
+        cancelled. If the system has no thread for it, the handle has failed.
 
         Raises:
-            OSError: the process has no descriptor left.
+            OSError: the process has no free descriptor.
 
-        Cost: the start of a thread, some 50 µs; while it runs, a thread and a descriptor.
+        Cost: the start of a thread, about 50 µs; while it runs, a thread and a descriptor.
         """
         with self._lock:
             handle = Handle(work, self._cancel.child(), self._cancel, self._clock)
@@ -129,17 +128,18 @@ class Prefetch:
             self._threads = [*(each for each in self._threads if each.is_alive()), thread]
             try:
                 thread.start()
-            except RuntimeError as problem:  # The system refuses, or the program is at its end.
+            except RuntimeError as problem:  # The system refuses, or the program is ending.
                 handle.settle(problem=problem)
             return handle
 
     def close(self) -> None:
-        """Cancel what runs, and wait for its threads to end (P4); harmless when repeated.
+        """Cancel the running work, and wait for its threads to end (P4); repeated calls have no effect.
 
-        Cost: what it takes the work to notice, at most `END_SECONDS`; an event tells where that is too short.
+        Cost: the time in which the work notices, at most `END_SECONDS`; an event is logged if that is too
+        short.
         """
         self._cancel.set()
-        with self._lock:  # Whoever begins something now sees that all is cancelled.
+        with self._lock:  # Callers of `begin` now see that all is cancelled.
             running = [each for each in self._threads if each.is_alive()]
         end = time.monotonic() + END_SECONDS
         for thread in running:
@@ -151,10 +151,10 @@ class Prefetch:
 
 
 def begun(prefetch: Prefetch, work: Work[T]) -> Handle[T] | None:
-    """Begin some work where nothing may be raised.
+    """Start some work where errors are not allowed.
 
     Returns:
-        None: the process has no descriptor left, which an event tells.
+        None: the process has no free descriptor; an event is logged.
     """
     try:
         return prefetch.begin(work)

@@ -1,16 +1,16 @@
-"""What a message asks of the memory: its words that say something, each once. Pure but for the stemmer.
+"""Extract the significant words of a message for a search, each once. Pure except for the stemmer.
 
-- Q1. No syntax of the full-text search comes from a message: every word is one that the tokenizer cut.
-- Q2. Left out are single characters, stop words, and words of talk that are about no subject (`please`,
+- Q1. A message cannot add syntax to the full-text search: the tokenizer cuts every word.
+- Q2. Left out are single characters, stop words, and words of small talk without a subject (`please`,
   `谢谢`).
-- Q3. Weak words rank what others found, and find nothing themselves: words of two letters, words that stand
-  in any message to a coding agent (`file`), and pairs of Hiragana, which are endings more often than words.
-- Q4. What is written as one name (`10.42.7.19`, `snake_case`, `src/app.py`) is asked for as a phrase, too,
-  if one of its parts says something, or is a number.
-- Q5. Common words (`two`, `begin`, `after`) find and rank, and tell no subject: what holds no other word of
-  a message is not what it is about.
-- Q6. Linear time. Of a long message only the beginning and the end are looked at, `_END_CHARS` of each; of
-  many words the first and the last, `MAX_WORDS` in all: what is asked stands there, what was pasted stands
+- Q3. Weak words only rank entries that other words found: words of two letters, words that occur in any
+  message to a coding agent (`file`), and pairs of Hiragana, which are mostly endings.
+- Q4. A compound name (`10.42.7.19`, `snake_case`, `src/app.py`) is also searched as a phrase, if one of its
+  parts is significant or a number.
+- Q5. Common words (`two`, `begin`, `after`) find and rank entries, but do not identify a subject: an entry
+  with no other word of the message does not match its subject.
+- Q6. Linear time. Only the beginning and the end of a long message are read, `_END_CHARS` of each; of many
+  words the first and the last are used, `MAX_WORDS` in all. The question is usually there, and pasted text is
   between.
 
 Attacked in tests/units/recall/test_query.py.
@@ -31,14 +31,14 @@ from muniment.recall.stems import MAX_KEPT, Stemmer, Term
 from muniment.store.rows import as_indexed
 
 MAX_WORDS: Final = 48
-"""Words of a message that are looked up, phrases included; each costs some 10 µs."""
+"""Words of a message that are looked up, including phrases; each costs about 10 µs."""
 
 _MIN_CHARS: Final = 2
 _WEAK_CHARS: Final = 2
 _PAIR: Final = 2
 _MAX_PHRASES: Final = 4
 _MAX_PHRASE_WORDS: Final = 16
-"""Of a phrase; an address, a path or a date with its time has fewer."""
+"""Words of a phrase; an address, a path or a date with its time has fewer."""
 
 _END_CHARS: Final = 2_000
 
@@ -47,18 +47,18 @@ _Item = TypeVar("_Item")
 
 @cache
 def _lists() -> dict[str, frozenset[str]]:
-    """Those of `talk.toml`, as the tokenizer cuts words. Cost: reads a file of ours, once a process."""
+    """Return the words of `talk.toml` as the tokenizer cuts them. Cost: reads one file, once per process."""
     tables = shipped_tables("muniment.recall", "talk")
     return {name: frozenset(words.replace("'", " ").split()) for name, words in tables.items()}
 
 
 _GREETING: Final = re.compile(r"\bgood (?:morning|afternoon|evening|night|day)\b")
 _HIRAGANA: Final = re.compile("[\u3041-\u309f]+")
-# From the beginning of a word alone: else a long one is gone through once for each of its letters.
+# Only from the beginning of a word: otherwise a long word is scanned once for each of its letters.
 _NAME: Final = re.compile(r"(?<![^\W_])[^\W_]+(?:[._/:@#-]+[^\W_]+)+")
 _IS_ONE_NAME: Final = re.compile(r"[0-9._/:@#]")
 _SYMBOL: Final = re.compile(r"[^\w\x00-\x7f\u0300-\u036f]")
-"""What parts words: also an emoji that SQLite's older Unicode does not know, and takes for a letter."""
+"""Characters between words: also emoji that SQLite's older Unicode does not know and treats as letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ class Word:
 
     Attributes:
         text: without case and accents; the words of a phrase have a space between them.
-        stem: what the full-text rows know it by; of a phrase, likewise of its words.
-        is_weak: whether it finds nothing by itself (Q3).
+        stem: its stem in the full-text rows; for a phrase, the stems of its words.
+        is_weak: whether it finds nothing alone (Q3).
         goes_on: whether it shares a character with the strong word before it, as pairs of one word do.
-        is_common: whether it tells no subject by itself (Q5).
+        is_common: whether it does not identify a subject alone (Q5).
     """
 
     text: str
@@ -81,17 +81,17 @@ class Word:
 
     @property
     def is_phrase(self) -> bool:
-        """Whether it is one (Q4)."""
+        """Return whether it is a phrase (Q4)."""
         return " " in self.text
 
 
 def read_query(text: str, stemmer: Stemmer, *, is_fact: bool = False) -> tuple[Word, ...]:
-    """What is looked up for a message (Q1 to Q6): at most `MAX_WORDS` words in their order; none: nothing.
+    """Return the words to look up for a message in order (Q1 to Q6), at most `MAX_WORDS`; may be empty.
 
     Args:
-        text: any.
-        stemmer: stays the caller's.
-        is_fact: it is one, and no message: what is talk in that (Q2) may be what a fact tells of (`works`).
+        text: any text.
+        stemmer: the caller closes it.
+        is_fact: the text is a fact, not a message: words of small talk (Q2) may be its subject (`works`).
 
     Cost: 0.2 ms for a sentence, some ms for a message of any length.
     """
@@ -108,7 +108,7 @@ def read_query(text: str, stemmer: Stemmer, *, is_fact: bool = False) -> tuple[W
 
 
 def without_blocks(text: str) -> str:
-    """Return a message without the tagged blocks before it; all of it if it has nothing else.
+    """Return a message without the tagged blocks before it; unchanged if it has no other text.
 
     Cost: linear.
     """
@@ -119,11 +119,14 @@ def without_blocks(text: str) -> str:
 
 
 _BLOCK: Final = re.compile(r"\s*<([A-Za-z][\w:-]{0,60})(?:\s[^<>]{0,500})?>(?s:.*?)</\1>")
-"""Context that a host puts before what the user asks, such as `<context>…</context>`."""
+"""Context that a host puts before the user's text, such as `<context>…</context>`."""
 
 
 def units(words: Iterable[Word]) -> int:
-    """As how many words some strong ones count: of pairs that share characters every other, a phrase two."""
+    """Return as how many words some strong words count.
+
+    Of pairs that share characters every other one counts, and a phrase counts twice.
+    """
     count = run = 0
     for word in words:
         run = run + 1 if word.goes_on else 1
@@ -157,7 +160,7 @@ def _words(terms: Sequence[Term], *, is_fact: bool) -> Iterator[Word]:
 
 
 def _ends(items: tuple[_Item, ...], limit: int) -> tuple[tuple[_Item, ...], tuple[_Item, ...]]:
-    """The first and the last of some things, `limit` in all; where they are no more, the first are all."""
+    """Return the first and the last items, `limit` in all; if all fit, they are all first."""
     if len(items) <= limit:
         return items, ()
     half = limit // 2
@@ -165,27 +168,27 @@ def _ends(items: tuple[_Item, ...], limit: int) -> tuple[tuple[_Item, ...], tupl
 
 
 def says_nothing(word: str, *, is_fact: bool = False) -> bool:
-    """Whether a word is left out (Q2)."""
+    """Return whether a word is left out (Q2)."""
     return len(word) < _MIN_CHARS or word in STOP_WORDS or (not is_fact and word in _lists()["talk"])
 
 
 def _tells(term: Term) -> bool:
-    """Whether a part of a name tells it from `e.g.` and `and/or` (Q4)."""
+    """Return whether a part of a name distinguishes it from `e.g.` and `and/or` (Q4)."""
     return term.word.isdigit() or not says_nothing(term.word)
 
 
 @lru_cache(MAX_KEPT)
 def is_telling(word: str) -> bool:
-    """Whether a word finds something and tells a subject by itself (Q2, Q3, Q5); a number does not."""
+    """Return whether a word can find entries and identify a subject alone (Q2, Q3, Q5); a number cannot."""
     return not (says_nothing(word) or _is_weak(word) or word in _lists()["common"] or word.isdigit())
 
 
 def _overlap(first: str, second: str) -> bool:
-    """Whether two words are neighbouring pairs of one run of characters."""
+    """Return whether two words are adjacent pairs of one run of characters."""
     return len(first) == len(second) == _PAIR and first[1] == second[0] and not second.isascii()
 
 
 def _is_weak(word: str) -> bool:
-    """Whether a word finds nothing by itself (Q3)."""
+    """Return whether a word finds nothing alone (Q3)."""
     is_short = len(word) <= _WEAK_CHARS and word.isascii()
     return is_short or word in _lists()["weak"] or _HIRAGANA.fullmatch(word) is not None

@@ -1,6 +1,6 @@
-"""How much a text says of what is asked: the words of a query, weighed by how rare they are.
+"""Score how well a text matches a query, by its words and their rarity.
 
-Pure but for the stemmer. Attacked in tests/units/recall/test_query.py.
+Pure except for the stemmer. Attacked in tests/units/recall/test_query.py.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from muniment.recall.query import Word, says_nothing, units
 from muniment.recall.stems import Stemmer
 
 COLUMN_WEIGHTS: Final = (2.0, 2.0, 1.0, 1.5)
-"""Of name, description, body, context: a name says more of what an entry is about than a line of its body."""
+"""For name, description, body, context: a name describes the subject better than a line of the body."""
 
 _BODY: Final = 2
 
 _ALIKE_CHARS: Final = 2_000
-"""Characters of an entry that is one fact, and may be about the same as another."""
+"""Maximum characters of an entry that is one fact, and may have the same subject as another."""
 
 _NAMING: Final = (0, 3)
-"""The columns that say what an entry is about: its name, and its context (topic, keywords)."""
+"""The columns that describe the subject of an entry: its name, and its context (topic, keywords)."""
 
 _SATURATION: Final = 1.2
-"""How soon a word that is said again adds nothing: the usual `k1` of bm25."""
+"""Saturation of repeated words: the usual `k1` of bm25."""
 
 _LETTERS: Final = re.compile(r"[^\W_]+")
 
 _BETWEEN: Final = r"[\W_]{1,3}"
-"""What stands between the words of a name in a text."""
+"""Text between the words of a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """A word of a query with what the catalog knows of it.
+    """A word of a query with its data from the catalog.
 
     Attributes:
-        rows: in how many it stands.
-        weight: how much it tells, its inverse document frequency; of a phrase, which is two words, twice.
-        is_prefix: whether it is asked for by its beginning.
+        rows: the number of rows in which it occurs.
+        weight: its inverse document frequency; doubled for a phrase, which has two words.
+        is_prefix: whether it is searched as a prefix.
     """
 
     word: Word
@@ -52,21 +52,21 @@ class Weighed:
 
     @property
     def expression(self) -> str:
-        """It, for the full-text search; it has letters, digits and spaces only, so nothing else gets in."""
+        """Return it as a full-text expression; only letters, digits and spaces, so that no syntax gets in."""
         return f'"{self.word.text}"{"*" * self.is_prefix}'
 
 
 @dataclass(frozen=True)
 class Score:
-    """What an entry says of a query.
+    """The match of an entry with a query.
 
     Attributes:
-        score: how good it is among others.
-        units: how many strong words of the query it holds, see `query.units`.
-        weight: what these weigh together.
-        named: what the rarest of those weighs that stand in its name or its context.
-        telling: as how many words those of them count that tell a subject by themselves.
-        held: which words of the query these are, by their numbers.
+        score: to compare with others.
+        units: the number of strong query words in it, see `query.units`.
+        weight: the total weight of these words.
+        named: the weight of the rarest of them in its name or its context.
+        telling: the number of them that identify a subject alone.
+        held: the numbers of these query words.
         said: the body; empty for a long one.
     """
 
@@ -80,12 +80,12 @@ class Score:
 
     @cached_property
     def beginnings(self) -> frozenset[str]:
-        """Those of the words of the body that say something, so that endings do not count."""
+        """Return the beginnings of the significant words of the body, so that endings do not count."""
         words = _LETTERS.findall(self.said)
         return frozenset(word[:_BEGINNING] for word in words if not says_nothing(word))
 
     def is_like(self, other: Score) -> bool:
-        """Whether what says the one is about the same as what says the other."""
+        """Return whether two entries match the same words and are about the same subject."""
         if self.held != other.held:
             return False
         mine, theirs = self.beginnings, other.beginnings
@@ -96,8 +96,8 @@ class Ranking:
     """Scores texts by the words of one query.
 
     Args:
-        words: all of it, those in no row too, in their order.
-        stemmer: as that of the query.
+        words: all words in their order, including words that occur in no row.
+        stemmer: the stemmer of the query.
     """
 
     def __init__(self, words: Sequence[Weighed], stemmer: Stemmer) -> None:
@@ -114,12 +114,12 @@ class Ranking:
         self._is_plain = not any(each.word.goes_on or each.word.is_phrase for each in words)
 
     def scores(self, rows: Sequence[Sequence[str]]) -> list[Score]:
-        """The scores of full-text rows.
+        """Return the scores of full-text rows.
 
         Args:
-            rows: of each name, description, body and context, as the catalog folds them.
+            rows: name, description, body and context of each, as the catalog folds them.
 
-        Cost: linear in the columns, some 2 µs a KiB; 0.1 ms if a word is among them that never was before.
+        Cost: linear in the columns, about 2 µs per KiB; 0.1 ms more for words that were never seen before.
         """
         texts = [[self._stemmer.without_accents(column) for column in columns] for columns in rows]
         found = [[self._begun(text) for text in row] for row in texts]
@@ -127,9 +127,9 @@ class Ranking:
         return [self._score(row, words, meant) for row, words in zip(texts, found, strict=True)]
 
     def _begun(self, text: str) -> Collection[str]:
-        """The words of a text that begin as a word of the query does, as often as they stand there."""
-        found: dict[int, str] = {}  # By their places: several words of a query may begin one.
-        for start in self._starts:  # A search for a text is ten times quicker than one for a pattern.
+        """Return every occurrence of words in a text that begin like a query word."""
+        found: dict[int, str] = {}  # By position: several query words may begin the same word.
+        for start in self._starts:  # A search for a text is ten times faster than one for a pattern.
             at = text.find(start)
             while at >= 0:
                 if not (at and text[at - 1].isalnum()) and (word := _LETTERS.match(text, at)):
@@ -138,7 +138,7 @@ class Ranking:
         return found.values()
 
     def _meant(self, found: Collection[str]) -> dict[str, list[int]]:
-        """Which words of the query, by their numbers, each word of a text is."""
+        """Return the numbers of the query words for each word of a text."""
         stems = self._stemmer.stems(found)
         numbers = {each.word.stem: at for at, each in enumerate(self._words) if not each.is_prefix}
         begun = [(each.word.text, at) for at, each in enumerate(self._words) if each.is_prefix]
@@ -151,7 +151,7 @@ class Ranking:
     def _score(
         self, texts: Sequence[str], found: Sequence[Collection[str]], meant: Mapping[str, Sequence[int]]
     ) -> Score:
-        said, naming = [0.0] * len(self._words), set[int]()  # how often, weighed by column
+        said, naming = [0.0] * len(self._words), set[int]()  # how often, weighted by column
         for column, (weight, words) in enumerate(zip(COLUMN_WEIGHTS, found, strict=False)):
             numbers = [at for word in words for at in meant[word]]
             for at in numbers:
@@ -177,14 +177,17 @@ class Ranking:
         return Score(score, self._units(held), weight, named, telling, frozenset(numbers_held), body)
 
     def weight(self, folded: str) -> float:
-        """How much a passage says, by itself.
+        """Return the score of a passage alone.
 
         Cost: as `scores`, and 20 µs.
         """
         return self.scores([("", "", folded)])[0].score
 
     def _units(self, held: Sequence[Weighed]) -> int:
-        """As how many words those count that a text holds; a pair goes on only where the last one is held."""
+        """Return as how many words the matched words count.
+
+        A pair continues only if the previous pair matches.
+        """
         if self._is_plain:
             return len(held)
         present = {each.word for each in held}
@@ -198,9 +201,9 @@ class Ranking:
 
 
 def _start(each: Weighed) -> str:
-    """With what every word begins that has the same stem: an ending changes no more than its last letter."""
+    """Return the common beginning of all words with a stem: endings change at most its last letter."""
     return each.word.text if each.is_prefix else each.word.stem[: max(1, len(each.word.stem) - 1)]
 
 
 _BEGINNING: Final = 5
-"""Characters by which words of two entries are compared: `Tuesday` and `Tuesdays` are one."""
+"""Characters by which words of two entries are compared: `Tuesday` and `Tuesdays` are equal."""

@@ -1,14 +1,14 @@
-"""Entries that a search found, read from their files: what is shown is what stands there now.
+"""Read the entries that a search found from their files, so that current content is displayed.
 
-A row tells what to look for, and no more (`store.catalog`). So of every entry that is shown:
+A row only proposes an entry (`store.catalog`). So for every entry that is displayed:
 
-- V1. its bytes were read by the handle of its root, just now, and are those that its row is of, in a
-  working copy also those that the ledger says stand there;
-- V2. its trust and its age are what the ledger knows of these bytes;
-- V3. it does not address an agent as one of its trust may not, and holds no characters that a reader would
-  not see, also where a policy let its gates rest when it was written.
+- V1. its bytes were just read through the handle of its root, and equal the bytes of its row; in a working
+  copy they also equal the bytes in the ledger;
+- V2. its trust and its age come from the ledger's record of these bytes;
+- V3. it does not address an agent in a way that its trust forbids, and has no characters that a reader would
+  not see, even if a policy turned these gates off when it was written.
 
-What does not hold: that the file is still so once it was read; nor that a text which deceives is noticed
+Not guaranteed: that the file stays unchanged after it was read; nor that a deceptive text is detected
 (`content.gates`, `content.admission`).
 
 Attacked in tests/units/recall/test_recaller.py.
@@ -36,20 +36,20 @@ from muniment.store.state import State
 from muniment.store.trust import authorship_at
 
 _LAST_SECOND: Final = 253_402_300_799
-"""Of the year 9999; the time of a file may be any number."""
+"""The last second of the year 9999; the time of a file may be any number."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadEntry:
-    """An entry that may be shown.
+    """An entry that may be displayed.
 
     Attributes:
-        hit: what found it.
-        entry: as its file says.
-        name: of the front matter, else derived; not cleaned.
+        hit: the search result.
+        entry: the content of its file.
+        name: from the front matter, else derived; not cleaned.
         trust: who it comes from.
         at: when it was written.
-        own: the owner's sentences, if it has others of lower trust too.
+        own: the owner's sentences, if it also has sentences of lower trust.
     """
 
     hit: Hit
@@ -61,12 +61,12 @@ class ReadEntry:
 
     @property
     def most(self) -> Trust:
-        """The highest trust of its sentences."""
+        """Return the highest trust of its sentences."""
         return Trust.OWNER if self.own else self.trust
 
     @property
     def of_owner(self) -> ReadEntry | None:
-        """The entry as far as it is the owner's; None if nothing of it is."""
+        """Return the owner's part of the entry; None: it has no such part."""
         if self.trust is Trust.OWNER:
             return self
         if not self.own:
@@ -75,16 +75,16 @@ class ReadEntry:
 
 
 def read(hit: Hit, state: State, bound: BoundRoot, policy: Policy) -> ReadEntry | str | None:
-    """The entry of a hit as it is now (V1 to V3).
+    """Read the current entry of a hit (V1 to V3).
 
     Returns:
-        A text: the gate that keeps it from being shown, one of `muniment.content.gates.GATES`, `marks` or
-        `instructions`. None: its file is gone, or not what its row is of.
+        A text: the gate that withholds it, one of `muniment.content.gates.GATES`, `marks` or `instructions`.
+        None: its file was deleted, or differs from its row.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be read.
 
-    Cost: an open, a read, a query of the ledger, and some 30 µs a KiB of English.
+    Cost: an open, a read, a query of the ledger, and about 30 µs per KiB of English.
     """
     path = CanonicalPath(bound.scope, hit.key.rel)
     try:
@@ -105,7 +105,7 @@ def read(hit: Hit, state: State, bound: BoundRoot, policy: Policy) -> ReadEntry 
 
 
 def gate_of(text: str, trust: Trust) -> str | None:
-    """The gate that keeps a text of this trust from being shown to a model (V3); None: none does."""
+    """Return the gate that withholds a text of this trust from models (V3), or None."""
     try:
         check_text(text, GATES)
     except ContentRejected as rejected:
@@ -114,5 +114,5 @@ def gate_of(text: str, trust: Trust) -> str | None:
 
 
 def _written(hit: Hit) -> datetime:
-    """When the file of an entry was written that this memory did not write."""
+    """Return when another program wrote the file of an entry."""
     return datetime.fromtimestamp(min(max(0, hit.mtime_ns // 1_000_000_000), _LAST_SECOND), UTC)

@@ -1,16 +1,17 @@
-"""Recall: what of a memory helps with a message, as a text to be put before a model.
+"""Recall the entries that help with a message, as a text for a model.
 
-- E1. It never raises, and never waits past its patience: what goes wrong makes it empty, with the reason in
-  the result and in a `memory_retrieval_failed` event.
-- E2. What is shown may be seen by the policy, is not held, has not expired, was not excluded, and is what its
-  file says now (`reading.py`).
-- E3. Of trust `external` are never more than `shelf.MAX_EXTERNAL` of the entries, and however many match,
-  they keep no other entry out: whoever can have something filed can neither fill an answer nor empty it.
-- E4. With a chooser, its picks, in its order, out of what the search found; without an answer from it that
-  names these and nothing else, what the search found.
-- E5. A chooser is shown names of code's making of what is not the owner's: nobody speaks to it by a title.
-- E6. Entries that have ended, by their own words, come after the others, with the day. At most `MAX_ENDED` of
-  them are in an answer that has others.
+- E1. It never raises, and never waits past its time limit: an error gives an empty result with the reason in
+  it and in a `memory_retrieval_failed` event.
+- E2. Every returned entry is visible by the policy, not withheld, not expired, not excluded, and has the
+  current content of its file (`reading.py`).
+- E3. At most `shelf.MAX_EXTERNAL` of the entries have trust `external`. Any number of external matches keeps
+  no other entry out: an outsider who adds entries can neither fill a result nor empty it.
+- E4. With a chooser, its picks come first, in its order, followed by the other search results. If its answer
+  contains anything else, or it fails, the search order is used.
+- E5. For entries that are not the owner's, a chooser receives only names that code derived: no other author
+  can address it with a title.
+- E6. Entries that have ended, according to their text, come after the others, with the day. At most
+  `MAX_ENDED` of them are in a result that has others.
 
 Attacked in tests/units/recall/test_recaller.py and test_recall_bad_input.py.
 """
@@ -50,38 +51,39 @@ from muniment.types import Recalled, RecalledEntry
 from muniment.types.keys import EntryKey, RootKey
 
 MAX_ENTRIES: Final = 5
-"""Entries of one answer, unless the caller says otherwise."""
+"""Default maximum of entries of a result."""
 
 MAX_TOKENS: Final = 2_000
-"""Tokens of one answer, unless the caller says otherwise: five entries of the longest that are shown."""
+"""Default maximum of tokens of a result: five of the longest entries."""
 
 CANDIDATES: Final = 12
-"""Entries that are looked for beyond those that are wanted, as some may not be shown."""
+"""Entries that are searched beyond the limit, as some may not be displayed."""
 
 ABOUT_CHARS: Final = 150
-"""Characters that a chooser is shown of an entry without a description."""
+"""Characters of an entry without a description that a chooser receives."""
 
 MAX_ASKED: Final = 24
-"""Candidates whose files are asked whether they are as their rows say, some 10 µs each."""
+"""Candidates whose files are compared with their rows, about 10 µs each."""
 
 _ID: Final = re.compile(r"(?P<scope>[^/]*)/(?P<rel>.*)@(?P<digest>[^@]*)", re.DOTALL)
 
 Chooser = Callable[[str, Sequence[str], int, Patience], Sequence[int] | None]
-"""Given a message, what some entries are about and a limit, the numbers of at most so many that help, the
-best first; None: it has no answer. Raises `Cancelled` or `DeadlineExceeded` once the patience ended; whatever
-else it raises is no answer."""
+"""Function that, given a message, descriptions of some entries and a limit, returns the numbers of at most so
+many that help, the best first; None: it has no answer. Raises `Cancelled` or `DeadlineExceeded` if it was
+cancelled or out of time; any other error counts as no answer.
+"""
 
 
 class Recaller:
-    """Recalls from the scopes of a policy. Threads may share one; close it when done.
+    """Recalls entries from the scopes of a policy. Threads may share one; close it when done.
 
     Args:
-        policy: says what may be seen.
-        roots: the bound roots; they and the state stay the caller's.
-        state: knows their history.
-        count: of tokens; by default a third of the bytes.
-        clock: the time, for ages and what has expired.
-        notes: for every answer to `recall`.
+        policy: decides which entries are visible.
+        roots: the bound roots; the caller closes them and the state.
+        state: the ledger and the catalog.
+        count: counts tokens; by default a third of the bytes.
+        clock: the time, for ages and expiry.
+        notes: added to every result of `recall`.
     """
 
     def __init__(
@@ -113,19 +115,20 @@ class Recaller:
         patience: Patience | None = None,
         needs_entry: bool = False,
     ) -> Recalled:
-        """What helps with `query` (E1 to E4).
+        """Return the entries that help with `query` (E1 to E4).
 
         Args:
             query: a message, or some words.
-            exclude: entries that were shown already, as they were then; one that was changed since may come.
-            scopes: where alone to look; None: everywhere. Unknown ones hold nothing.
-            limit: entries at most; fewer than one: nothing is looked for.
-            budget: tokens of the whole text at most; likewise.
-            choose: picks among what the search finds (E4); None: the search alone.
-            patience: until when to look; None: however long it takes.
-            needs_entry: a budget that has no room for one entry is an error, which names the least that has.
+            exclude: entries that were displayed before, with their content; an entry that was changed since
+                may be returned.
+            scopes: the scopes to search; None: all. Unknown scopes have no entries.
+            limit: maximum number of entries; below one: no search.
+            budget: maximum tokens of the complete text; below one: no search.
+            choose: picks among the search results (E4); None: search only.
+            patience: the time limit; None: unlimited.
+            needs_entry: a budget that is too small for one entry is an error with the minimum budget.
 
-        Cost: 3 ms of CPU where nothing changed since the last time; 5 ms in a memory of 100 000 entries.
+        Cost: 3 ms of CPU if nothing changed since the last call; 5 ms in a memory of 100 000 entries.
         """
         until = patience or Patience(float("inf"))
 
@@ -155,7 +158,7 @@ class Recaller:
         return replace(self.answer(work, scopes, until), notes=self._notes)
 
     def _too_small(self, reading: ReadEntry, shelf: Shelf, budget: int) -> ConfigInvalid:
-        """Return the error of a budget that has no room for one entry, with the least that has."""
+        """Return the error for a budget that is too small for one entry, with the minimum budget."""
         needs = range(budget + 1, budget + MAX_TOKENS)
         least = bisect_left(needs, 1, key=lambda each: len(self.told([reading], shelf, each).entries))
         return ConfigInvalid(
@@ -165,16 +168,16 @@ class Recaller:
     def answer(
         self, work: Callable[[Shelf], Recalled], scopes: Collection[str] | None, patience: Patience
     ) -> Recalled:
-        """What `work` makes of the entries of some scopes; empty where something goes wrong (E1).
+        """Return the result of `work` for the entries of some scopes; empty after an error (E1).
 
-        A catalog that turns out to be damaged is begun anew, once.
+        A damaged catalog is rebuilt, once.
         """
         try:
             try:
                 return work(self._shelf(scopes, patience))
             except ManagedMemoryUnavailable as error:
                 if not self.catalog.is_damaged(error):
-                    raise  # Were it the ledger, the catalog would be made anew again and again, for nothing.
+                    raise  # If the ledger is damaged, rebuilding the catalog would not help.
             self._state.renew_catalog()
             return work(self._shelf(scopes, patience))
         except Cancelled as error:
@@ -182,12 +185,12 @@ class Recaller:
         except MunimentError as error:
             events.emit("memory_retrieval_failed", code=error.code)
             return Recalled(error=error)
-        except Exception as defect:  # noqa: BLE001  whoever recalls goes on without (E1)
+        except Exception as defect:  # noqa: BLE001  the caller continues without a result (E1)
             events.emit_defect("memory_retrieval_failed", defect)
             return Recalled(error=recall_failed(type(defect).__name__))
 
     def has_told_all(self, told: Collection[EntryKey], patience: Patience) -> bool:
-        """Whether nothing that may be shown is left besides what was told; False where nobody can tell.
+        """Return whether all visible entries are in `told`; False if this is unknown.
 
         Cost: a query that ends at the first entry that is left.
         """
@@ -202,9 +205,9 @@ class Recaller:
         return self.answer(work, None, patience).error is None and found
 
     def keys_of(self, unsafe_ids: Iterable[str]) -> set[EntryKey]:
-        """The entries that ids name, see `RecalledEntry.id`; what names nothing here is left out.
+        """Return the entries for ids, see `RecalledEntry.id`; unknown ids are left out.
 
-        None at all where the ledger cannot be read, which an event tells.
+        Returns an empty set if the ledger cannot be read; an event is logged.
         """
         roots = self._root_keys()
         named = filter(None, map(_ID.fullmatch, unsafe_ids))
@@ -215,14 +218,14 @@ class Recaller:
         }
 
     def ids_of(self, keys: Iterable[EntryKey]) -> list[str]:
-        """The ids that name entries, sorted; those of another memory are left out, see `keys_of`."""
+        """Return the ids of entries, sorted; entries of another memory are left out, see `keys_of`."""
         scopes = {key: scope for scope, key in self._root_keys().items()}
         return sorted(f"{scopes[key.root]}/{key.rel}@{key.digest}" for key in keys if key.root in scopes)
 
     def record(self, recalled: Recalled, where: str) -> None:
-        """Write to the ledger what was put before a model; what goes wrong is only told in an event.
+        """Write to the ledger which entries a model received; errors are only logged as an event.
 
-        Cost: a durable transaction, some milliseconds; it waits for one of another process.
+        Cost: a durable transaction, some milliseconds; it waits for the transaction of another process.
         """
         body = {
             "where": where,
@@ -235,21 +238,21 @@ class Recaller:
             append(self._state, timestamp(self._clock()), "injection", None, body)
         except MunimentError as error:
             events.emit("injection_not_recorded", code=error.code)
-        except Exception as defect:  # noqa: BLE001  nobody can do anything about it (E1)
+        except Exception as defect:  # noqa: BLE001  the caller cannot handle it (E1)
             events.emit_defect("injection_not_recorded", defect)
 
     def close(self) -> None:
-        """Give back what a recaller holds by itself."""
+        """Release the resources of this recaller."""
         self.stemmer.close()
 
     @property
     def catalog(self) -> Database:
-        """Where the rows are."""
+        """Return the catalog."""
         return self._state.catalog
 
     @property
     def now(self) -> str:
-        """The time, as rows have it."""
+        """Return the time in the format of rows."""
         return timestamp(self._clock())
 
     def told(
@@ -261,14 +264,14 @@ class Recaller:
         weight: Weight = unweighed,
         is_system: bool = False,
     ) -> Recalled:
-        """What is put before a model of some entries, as far as a budget goes.
+        """Return the text for a model with some entries, within a budget.
 
         Args:
             readings: the most important first.
-            shelf: that they are of.
+            shelf: the roots of the entries.
             budget: tokens.
-            weight: of passages, see `excerpt`.
-            is_system: for a system prompt; raises ValueError where an entry's trust is not `owner`.
+            weight: relevance of passages, see `excerpt`.
+            is_system: for a system prompt; raises ValueError if the trust of an entry is not `owner`.
         """
         entries = [
             RecalledEntry(
@@ -288,25 +291,26 @@ class Recaller:
         return self._block(entries, budget, weight)
 
     def _has_ended(self, reading: ReadEntry) -> bool:
-        """Whether an entry no longer holds, as its words say (E6)."""
+        """Return whether an entry has ended according to its text (E6)."""
         return has_ended(reading.entry.ends, self._clock())
 
     def without(self, recalled: Recalled, keys: Collection[EntryKey], budget: int) -> Recalled:
-        """What was recalled, without some entries, within a budget: itself where that changes nothing.
+        """Return a result without some entries, within a budget; the same object if nothing changes.
 
-        For those who learn only then what is told already. It never raises (E1), and asks no disk.
+        For callers that learn only later which entries were injected elsewhere. It never raises (E1), and
+        does no I/O.
 
         Args:
             recalled: not of the system tier.
-            keys: of the entries that are to go.
-            budget: tokens of the whole text.
+            keys: of the entries to remove.
+            budget: tokens of the complete text.
         """
         left = [each for each in recalled.entries if each.key not in keys]
         if len(left) == len(recalled.entries) and recalled.tokens <= budget:
             return recalled
         try:
             block = self._block(left, budget)
-        except Exception as defect:  # noqa: BLE001  as `answer`: the caller's own count may be broken
+        except Exception as defect:  # noqa: BLE001  as `answer`: the caller's count may be broken
             events.emit_defect("memory_retrieval_failed", defect)
             return Recalled(error=recall_failed(type(defect).__name__))
         return replace(recalled, entries=block.entries, text=block.text, tokens=block.tokens)
@@ -319,7 +323,7 @@ class Recaller:
         return Shelf(self._policy, self._roots, self._state, self._judge, self._policy, scopes, patience)
 
     def _root_keys(self) -> dict[Scope, RootKey]:
-        """The keys of the roots; none at all where the ledger cannot be read, which an event tells."""
+        """Return the keys of the roots; empty if the ledger cannot be read; an event is logged."""
         try:
             return {scope: root_key(self._state, bound) for scope, bound in self._roots.items()}
         except MunimentError as error:
@@ -329,7 +333,7 @@ class Recaller:
     def _picked(
         self, wanted: Wanted, shelf: Shelf, enough: int, patience: Patience
     ) -> tuple[SearchResult, Picked]:
-        """What is found, and what of it may be shown; once more where files are not what their rows say."""
+        """Return the search result and its visible entries; retry once if files differ from their rows."""
         search = self._search
         found = search.find(wanted, patience)
         if shelf.have_changed(found.hits[:MAX_ASKED]):
@@ -342,7 +346,7 @@ class Recaller:
         return found, picked
 
     def _is_crowded(self, found: SearchResult, picked: Picked, patience: Patience) -> bool:
-        """Whether entries of trust `external` were found that are not shown, and may hide others (E3)."""
+        """Return whether external entries were found that are not displayed, and may hide others (E3)."""
         places = json.dumps([hit.key[:2] for hit in found.hits])
         query = (
             "SELECT count(*) FROM json_each(?) AS place CROSS JOIN entry"
@@ -355,9 +359,9 @@ class Recaller:
     def _beside_external(
         self, wanted: Wanted, shelf: Shelf, picked: Picked, enough: int, patience: Patience
     ) -> Picked:
-        """What was picked of trust `external`, and of all others what is found where there is no such (E3).
+        """Return the picked external entries, and the results of a search without external entries (E3).
 
-        Cost: a look at all rows; 30 ms in a memory of 100 000 entries.
+        Cost: a scan of all rows; 30 ms in a memory of 100 000 entries.
         """
         query = (
             f"SELECT {HIT_COLUMNS} FROM entry "  # noqa: S608  columns from `search.py`
@@ -373,7 +377,7 @@ class Recaller:
 
 
 def _search_of(state: State, stemmer: Stemmer) -> Search:
-    """By words; where the state has a model for that, by meaning as well."""
+    """Return a search by words, and also by meaning if the state has a model."""
     if state.embedder is not None:
         from muniment.recall.meaning import JointSearch, StaticModel
 
@@ -385,13 +389,13 @@ def _search_of(state: State, stemmer: Stemmer) -> Search:
 def _chosen(
     choose: Chooser, message: str, readings: list[ReadEntry], limit: int, patience: Patience
 ) -> list[ReadEntry]:
-    """All of them, what the chooser picks first: it may put them in order, and drop nothing (E4)."""
+    """Return all entries, the picks of the chooser first: it may reorder, but not remove any (E4)."""
     about = [_about(each) for each in readings]
     try:
         picks = choose(message, about, limit, patience)
         numbers = list(dict.fromkeys(picks or ()))
         is_answer = picks is not None and all(number in range(len(readings)) for number in numbers)
-    except Exception as defect:  # noqa: BLE001  a model may fail in any way, and the search has answered
+    except Exception as defect:  # noqa: BLE001  a model may fail in any way; the search result stays
         patience.check()
         events.emit_defect("recall_not_chosen", defect)
         return readings
@@ -403,7 +407,7 @@ def _chosen(
 
 
 def _about(reading: ReadEntry) -> str:
-    """What a chooser is shown of an entry: in the words of others than the owner, nothing (E5)."""
+    """Return the description of an entry for a chooser, without text of other authors than the owner (E5)."""
     if reading.trust is not Trust.OWNER:
         return f"[{reading.trust}] {shown_path(reading.hit.key.rel)}"
     return f"{reading.name}: {reading.entry.description or excerpt(reading.entry.body, ABOUT_CHARS)}"

@@ -1,28 +1,28 @@
-"""Search: which entries are about what a query asks, best first; over the full-text rows of the catalog.
+"""Find the entries that match a query, best first, in the full-text rows of the catalog.
 
-1. Words that stand in no row are asked for by their beginning, from `MIN_PREFIX_CHARS` letters on.
-2. Gate: an entry must hold one of the words. In a large memory it must hold a rare one, or one that is less
-   rare and another; rows with common words alone are many and seldom meant, and are looked at where nothing
+1. Words that occur in no row are searched by prefix, if they have at least `MIN_PREFIX_CHARS` letters.
+2. Gate: an entry must contain one of the words. In a large memory it must contain a rare word, or a less rare
+   word and another one. Rows with common words only are many and rarely relevant; they are used if nothing
    else is found.
-3. What may not be shown or was shown before is left out by the query, so that the best `PAGE` rows by bm25
-   are of the rest.
-4. These are ranked again, by weights that hold in a small memory too: SQLite gives words that stand in every
-   second entry none at all. What was written just before or after the best ones, by the times of their files,
-   is ranked with them, and has a share of what its neighbour holds: an answer seldom repeats the question.
-   Of two that are about the same the newer comes right before the other (`newer_first`); none is left out
-   for that, and none goes before what is trusted more.
-5. Abstain, once for a query: one entry must hold two of the words, or the only one, some of what they weigh
-   together, and a word that tells a subject. If one does, all that hold any word are the answer, the best
-   first: no entry is left out for holding too little, so that nothing is lost that plain search finds.
-6. Of two words it may hold one, if no entry holds the other, and its name or context has that one, and few
-   others do: `editor theme` finds what is about editors.
+3. The query leaves out entries that must not be displayed or were displayed before, so that the best `PAGE`
+   rows by bm25 are all usable.
+4. These are ranked again, with weights that also work in a small memory: SQLite gives no weight to words in
+   every second entry. Entries written just before or after the best ones, by file time, are ranked too, and
+   get a share of the score of their neighbour: an answer seldom repeats the question. Of two entries about
+   the same subject the newer one comes directly before the other (`newer_first`); none is dropped for that,
+   and none precedes an entry of higher trust.
+5. Abstain, once per query: one entry must contain two of the words, or the only one, a share of their total
+   weight, and a word that identifies a subject. If one does, all entries with any of the words are returned,
+   the best first. No entry is dropped for too few words, so that no result of a plain search is lost.
+6. Of two words an entry may contain one, if no entry contains the other, and its name or context has that
+   word, and few other entries do: `editor theme` finds entries about editors.
 
-A row is not believed beyond that: whoever shows an entry reads its file (`reading.py`).
+A row only proposes an entry: code that displays one reads its file (`reading.py`).
 
-What does not hold: that anything is found behind `PAGE * _MAX_PAGES` rows that `accepts` refuses; nor that a
-word which ends inside an ending that stems lack (`configura`) is the beginning of one.
+Not guaranteed: entries after `PAGE * _MAX_PAGES` rows that `accepts` rejects are not found. A word that ends
+inside an ending that stems lack (`configura`) is not found as a prefix.
 
-Attacked in tests/units/recall/test_search.py; how often the right entry comes first, in test_quality.py.
+Attacked in tests/units/recall/test_search.py; test_quality.py measures how often the right entry is first.
 
 Source: Robertson and Zaragoza, The Probabilistic Relevance Framework: BM25 and Beyond (2009), for weights;
 sqlite.org/fts5.html, 5.1.1 for bm25 and 6 for the vocabulary.
@@ -49,67 +49,67 @@ from muniment.store.visit import Stamp
 from muniment.types.keys import EntryKey, RootKey
 
 MIN_PREFIX_CHARS: Final = 4
-"""Letters of a word that may be the beginning of another one; shorter ones begin too many."""
+"""Minimum letters of a word that is searched as a prefix; shorter ones match too many words."""
 
 PAGE: Final = 24
-"""Rows that are ranked again at a time, some 20 µs each."""
+"""Rows that are ranked again at a time, about 20 µs each."""
 
 _MAX_PAGES: Final = 8
 _RARE_SHARE: Final = 0.02
 _RAREST_SHARE: Final = 0.01
 _GATE_FROM: Final = 2_000
-"""Entries from which on the gate is quicker than what it saves."""
+"""Number of entries from which the gate saves more time than it costs."""
 
 RANKED_CHARS: Final = 32_768
-"""Characters of a body that are looked at; all of what people write, and the beginning of what they paste."""
+"""Characters of a body that are ranked: complete texts of people, and the beginning of pasted text."""
 
 _PRIOR_ROWS: Final = 20
-"""Entries that a memory is taken to hold besides, so that the words of a very small one weigh something."""
+"""Entries that are added to the total, so that words of a very small memory have some weight."""
 
 _ENOUGH_SHARE: Final = 0.2
 _ENOUGH_WEIGHT: Final = 0.75
-"""What one entry must hold of what the query weighs: that share, or so many times a word of one row."""
+"""Minimum weight of the query words in one entry: this share of all, or so many times a word of one row."""
 
 _WITH_NEIGHBOURS: Final = 6
-"""The best entries, whose neighbours are ranked too."""
+"""The number of best entries whose neighbours are ranked too."""
 
 _REACH: Final = 2
-"""Entries on either side that are neighbours, in the order of time."""
+"""Entries on either side, in order of time, that are neighbours."""
 
 _MOST_APART_NS: Final = 60_000_000_000
 _NEIGHBOUR_SHARE: Final = 0.35
 _OWN_CONTEXT_BYTES: Final = 4_096
-"""A longer entry, such as a page of notes, stands for itself."""
+"""A longer entry, such as a page of notes, has no neighbours."""
 
 
 _ENOUGH_NAMED: Final = 0.5
-"""What the one word of two must weigh: as one that stands in the square root of all rows."""
+"""Minimum weight of the one word of two: the weight of a word in the square root of all rows."""
 
 _TWO: Final = 2
 
 _HEADED: Final = 5
-"""The best entries, before which newer ones go; behind them nobody cares for the order."""
+"""The number of best entries before which newer ones are moved; the order after them does not matter."""
 
 _NEAR_SHARE: Final = 0.75
-"""Of the score of an entry: what another one that is about the same has at least."""
+"""Minimum share of the score of an entry for another one about the same subject."""
 
 HIT_COLUMNS: Final = (
     "entry.root, entry.rel, entry.digest, entry.inode, entry.size, entry.mtime_ns, entry.ctime_ns, "
     "entry.trust, entry.ident, entry.sees"
 )
-"""Of a row that `hit_of` takes."""
+"""Columns of a row for `hit_of`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """An entry that is found, as its row says.
+    """An entry that was found, from its row.
 
     Attributes:
         stamp: of its file, when it was read.
-        score: how good it is among others.
+        score: its score, to compare with others.
         trust: who it comes from.
-        ident: what its own provenance calls it; None: nothing.
-        sees: what that says it replaces or is about as well: such names, and digests of files.
+        ident: its name in its own provenance, or None.
+        sees: the entries that it replaces or refers to, by its provenance: such names, and digests of files.
     """
 
     key: EntryKey
@@ -121,24 +121,24 @@ class Hit:
 
     @property
     def mtime_ns(self) -> int:
-        """When its file was written."""
+        """Return when its file was written."""
         return self.stamp[2]
 
     def names(self, other: Hit) -> bool:
-        """Whether it says of itself that it replaces another one, or is about it too."""
+        """Return whether it replaces or refers to another entry, by its own provenance."""
         return other.key.digest in self.sees or (other.ident is not None and other.ident in self.sees)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked.
+    """A search request.
 
     Attributes:
-        roots: where.
-        exclude: what was shown already.
-        now: ISO-8601 UTC; what has expired by then is not found.
-        limit: how many at most.
-        accepts: whether the entry at a path of a root may be shown.
+        roots: the roots to search.
+        exclude: entries that were displayed before.
+        now: ISO-8601 UTC; entries that have expired by then are not found.
+        limit: maximum number of entries.
+        accepts: whether the entry at a path of a root may be displayed.
     """
 
     query: Sequence[Word]
@@ -151,22 +151,22 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a search finds, best first, with what ranked it."""
+    """The entries that a search found, best first, with the ranking that ordered them."""
 
     hits: tuple[Hit, ...]
     ranking: Ranking
 
 
 _Rows = dict[int, tuple[Any, ...]]
-"""By their numbers, `HIT_COLUMNS` of rows."""
+"""Values of `HIT_COLUMNS` by row number."""
 
 
 class Search:
-    """Searches the catalog. Threads may share one.
+    """A search over the catalog. Threads may share one.
 
     Args:
-        catalog: up to date; stays the caller's.
-        stemmer: likewise.
+        catalog: up to date; the caller closes it.
+        stemmer: the caller closes it.
     """
 
     def __init__(self, catalog: Database, stemmer: Stemmer) -> None:
@@ -175,31 +175,31 @@ class Search:
         self._counted_at = 0
 
     def find(self, wanted: Wanted, patience: Patience) -> SearchResult:
-        """The entries that are asked for; none where nothing is about it.
+        """Return the entries that match a query; empty if none matches its subject.
 
         Raises:
             ManagedMemoryUnavailable: the catalog cannot be read.
-            Cancelled, DeadlineExceeded: the patience ended.
+            Cancelled, DeadlineExceeded: the call was cancelled or ran out of time.
 
-        Cost: some 2 ms of CPU in a memory of 1 000 entries, 7 ms in one of 100 000.
+        Cost: about 2 ms of CPU in a memory of 1 000 entries, 7 ms in one of 100 000.
         """
         found, ranking = self._searched(wanted, patience, abstains=True)
         return SearchResult(newer_first(found), ranking)
 
     def nearest(self, texts: Sequence[str], wanted: Wanted, patience: Patience) -> tuple[Hit, ...]:
-        """The entries that are most like some texts, best first, whether or not they are about them.
+        """Return the entries that are most similar to some texts, best first, on any subject.
 
-        Those that say one of them by themselves (`content.words.sayings`) come first, whatever their words.
+        Entries that contain one of the texts as a statement (`content.words.sayings`) come first.
 
         Args:
             texts: all in the query of `wanted`.
-            wanted: what is asked.
-            patience: until when to look.
+            wanted: the request.
+            patience: the time limit.
 
         Raises:
             ManagedMemoryUnavailable, Cancelled, DeadlineExceeded: as `find`.
 
-        Cost: that of `find`.
+        Cost: as `find`.
         """
         said = json.dumps([saying_digest(comparable(text)) for text in texts])
         rows = self._catalog.rows(_SAYING, (said, *shown(wanted), wanted.limit), patience=patience)
@@ -210,7 +210,7 @@ class Search:
     def _searched(
         self, wanted: Wanted, patience: Patience, *, abstains: bool
     ) -> tuple[list[tuple[Hit, Score]], Ranking]:
-        """What is found, best first, with what it says of the query; and what ranked it."""
+        """Return the found entries, best first, with their scores, and the ranking."""
         total = self._total(patience)
         every = self._weighed(wanted.query, total, patience)
         words = [each for each in every if each.rows]
@@ -226,11 +226,11 @@ class Search:
         return [], ranking
 
     def _weighed(self, query: Sequence[Word], total: int, patience: Patience) -> list[Weighed]:
-        """The words of a query with their weights (1), those in no row too."""
+        """Return the words of a query with their weights (1), including words that occur in no row."""
         rows = self._counted({part for word in query for part in word.stem.split()}, total, patience)
         weighed: list[Weighed] = []
         for word in query:
-            # Of a phrase it is not known; it cannot stand in more rows than the rarest of its words.
+            # The count of a phrase is unknown; it is at most the count of its rarest word.
             count = min(rows.get(part, 0) for part in word.stem.split())
             may_begin = not (count or word.is_weak or word.is_phrase) and len(word.text) >= MIN_PREFIX_CHARS
             if may_begin:
@@ -241,10 +241,10 @@ class Search:
         return weighed
 
     def _counted(self, stems: set[str], total: int, patience: Patience) -> Mapping[str, int]:
-        """In how many rows some stems stand.
+        """Return in how many rows some stems occur.
 
-        To count is to go through all of these. So in a large memory it is done once, until it has grown or
-        shrunk by a hundredth: weights are of no greater accuracy. That a word stands nowhere is never kept.
+        Counting scans all these rows. So in a large memory the counts are cached until the memory has grown
+        or shrunk by a hundredth: weights do not need more accuracy. A count of zero is never cached.
         """
         if total < _GATE_FROM or abs(total - self._counted_at) > total // 100 or len(self._counts) > MAX_KEPT:
             self._counts, self._counted_at = {}, total
@@ -264,8 +264,8 @@ class Search:
         return int(files) + _PRIOR_ROWS
 
     def _page(self, gate: str, wanted: Wanted, patience: Patience) -> _Rows:
-        """The best rows behind a gate that may be shown (3)."""
-        rows: _Rows = {}  # Another thread may change what stands on which page.
+        """Return the best rows for a gate that may be displayed (3)."""
+        rows: _Rows = {}  # By number: another thread may move rows between pages.
         for page in range(_MAX_PAGES):
             values = (gate, *shown(wanted), page * PAGE)
             more = self._catalog.rows(_ROWS, values, patience=patience)
@@ -280,14 +280,14 @@ class Search:
         return {number: score for (number, _), score in zip(texts, scored, strict=True)}
 
     def _texts(self, numbers: Collection[int], patience: Patience) -> list[tuple[int, list[str]]]:
-        """The full-text rows with some numbers, each with its number."""
+        """Return the full-text rows with some numbers, each with its number."""
         rows = self._catalog.rows(_TEXTS, (json.dumps(list(numbers)),), patience=patience)
         return [(number, columns) for number, *columns in rows]
 
     def _ranked(
         self, rows: _Rows, scores: Mapping[int, Score], wanted: Wanted, ranking: Ranking, patience: Patience
     ) -> list[tuple[Hit, Score]]:
-        """Some rows and the neighbours of the best of them, ranked again (4)."""
+        """Return some rows and the neighbours of the best of them, ranked again (4)."""
         best = sorted(scores, key=lambda number: -scores[number].score)[:_WITH_NEIGHBOURS]
         sides = self._catalog.rows(_NEIGHBOURS, (json.dumps(best),), patience=patience)
         beside = {one: {*json.loads(before), *json.loads(after)} for one, before, after in sides}
@@ -311,11 +311,11 @@ class Search:
 
 
 def newer_first(found: Sequence[tuple[Hit, Score]]) -> tuple[Hit, ...]:
-    """Some hits, the best first, but each before the first of which it says something newer (4).
+    """Return hits, best first, but each before the first hit that it updates (4).
 
-    So does one whose provenance names the other, and one that was written later, is nearly as good, holds the
-    same words of the query and shares half of its own with it. To name another changes the order and nothing
-    else: anybody who may edit a file can write that.
+    A hit updates another one if its provenance refers to it; or if it is newer, scores nearly as high,
+    contains the same words of the query and shares half of its words with it. A reference changes the order
+    only: anyone who can edit a file can write it.
     """
     placed: list[tuple[Hit, Score]] = []
     for hit, said in found:
@@ -340,12 +340,12 @@ def _is_update(new: Hit, said: Score, old: Hit, other: Score) -> bool:
 def left_over(
     catalog: Database, roots: Sequence[RootKey], told: Collection[EntryKey], now: str, patience: Patience
 ) -> Iterator[EntryKey]:
-    """The entries of some roots that may be shown, but for `told`; what a policy says of them is not asked.
+    """Yield the entries of some roots that may be displayed, except `told`; policies are not checked.
 
     Raises:
         ManagedMemoryUnavailable, Cancelled, DeadlineExceeded: as `Database.rows`.
 
-    Cost: 2 ms for each 1 000 that a caller takes, and a list of all places that are told.
+    Cost: 2 ms for each 1 000 that a caller reads, and a list of all injected entries.
     """
     last = 0
     while rows := catalog.rows(_LEFT, (last, *_values(roots, now, told)), patience=patience):
@@ -354,7 +354,7 @@ def left_over(
 
 
 def shown(wanted: Wanted) -> tuple[str, ...]:
-    """The values of `MAY_BE_SHOWN`."""
+    """Return the values for `MAY_BE_SHOWN`."""
     return _values(wanted.roots, wanted.now, wanted.exclude)
 
 
@@ -367,7 +367,7 @@ TOLD_THERE: Final = f"""
         entry.root IN (SELECT value FROM json_each(?))
         AND entry.readable AND entry.held IS NULL AND (entry.expires IS NULL OR {EXPIRES_AT} > ?)
 """  # noqa: S608  a constant of the store
-"""Whether an entry may be shown, of some roots and at a time."""
+"""Condition for entries of some roots that may be displayed at a time."""
 
 MAY_BE_SHOWN: Final = f"""
         AND {TOLD_THERE}
@@ -384,19 +384,19 @@ _ROWS: Final = f"""
 
 _LEFT: Final = f"""
     SELECT entry.id, {HIT_COLUMNS} FROM entry WHERE entry.id > ? {MAY_BE_SHOWN} ORDER BY entry.id LIMIT 100
-"""  # noqa: S608  likewise
+"""  # noqa: S608  constants of this package
 
 _OTHERS: Final = f"""
     SELECT entry.id, {HIT_COLUMNS} FROM entry WHERE entry.id IN (SELECT value FROM json_each(?))
         {MAY_BE_SHOWN}
-"""  # noqa: S608  likewise
+"""  # noqa: S608  constants of this package
 
 _SAYING: Final = f"""
     SELECT {HIT_COLUMNS} FROM saying CROSS JOIN entry ON entry.id = saying.entry
     WHERE saying.digest IN (SELECT value FROM json_each(?))
         {MAY_BE_SHOWN}
     ORDER BY entry.root, entry.rel LIMIT ?
-"""  # noqa: S608  likewise
+"""  # noqa: S608  constants of this package
 
 _SIDE: Final = f"""
     (SELECT json_group_array(id) FROM (
@@ -408,23 +408,23 @@ _SIDE: Final = f"""
             length(other.rel) {{order}}, other.rel {{order}}
         LIMIT {_REACH}
     ))
-"""  # noqa: S608  likewise
+"""  # noqa: S608  constants of this package
 
 _NEIGHBOURS: Final = f"""
     SELECT entry.id,
         {_SIDE.format(within=">= entry.mtime_ns -", side="<", order="DESC")},
         {_SIDE.format(within="<= entry.mtime_ns +", side=">", order="ASC")}
     FROM entry WHERE entry.size <= {_OWN_CONTEXT_BYTES} AND entry.id IN (SELECT value FROM json_each(?))
-"""  # noqa: S608  likewise
+"""  # noqa: S608  constants of this package
 
 _TEXTS: Final = f"""
     SELECT rowid, name, description, substr(body, 1, {RANKED_CHARS}), context
     FROM text WHERE rowid IN (SELECT value FROM json_each(?))
-"""  # noqa: S608  likewise
+"""  # noqa: S608  constants of this package
 
 
 def _judge_of(words: Sequence[Weighed], total: int) -> Callable[[Score], bool]:
-    """What tells of the entries that were found whether a message is about one of them (5, 6)."""
+    """Return a function that decides from the score of an entry whether a query is about it (5, 6)."""
     strong = [each for each in words if not each.word.is_weak]
     single = [each for each in strong if not each.word.is_phrase]
     known = [each.word for each in single if each.rows]
@@ -437,7 +437,7 @@ def _judge_of(words: Sequence[Weighed], total: int) -> Callable[[Score], bool]:
 
 
 def _gates(words: Sequence[Weighed], total: int) -> Iterator[str]:
-    """Which rows are looked at, one after the other until something is found (2)."""
+    """Yield the conditions for rows, to be tried in order until something is found (2)."""
     finding = [each for each in words if not each.word.is_weak]
     if total >= _GATE_FROM:
         rare = [each for each in finding if each.rows <= _RARE_SHARE * total]
@@ -453,7 +453,7 @@ def _gates(words: Sequence[Weighed], total: int) -> Iterator[str]:
 
 
 def _pairs(words: Sequence[Weighed], others: Sequence[Weighed]) -> Iterator[str]:
-    """One of some words, and another one of these or of others."""
+    """Yield conditions for one of some words together with another one of these or of others."""
     for at, each in enumerate(words, 1):
         if more := [*words[at:], *others]:
             yield f"({each.expression} AND ({_any(more)}))"
@@ -464,7 +464,7 @@ def _any(words: Sequence[Weighed]) -> str:
 
 
 def hit_of(row: Sequence[Any], score: float = 0.0) -> Hit:
-    """The hit that `HIT_COLUMNS` of a row are."""
+    """Return the hit for the `HIT_COLUMNS` of a row."""
     root, rel, digest, inode, size, mtime_ns, ctime_ns, trust, ident, sees = row
     key = EntryKey(RootKey(root), RelPath(rel), Digest(digest))
     stamp = Stamp(inode, size, mtime_ns, ctime_ns)

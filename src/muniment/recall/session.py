@@ -1,30 +1,30 @@
-"""The memory in one conversation: a recall for each turn, brought in once, and nothing twice.
+"""Recall entries for each turn of a conversation, and inject every entry only once.
 
-A *turn* begins with a message of the user. The recall that it begins is taken at the first of two places at
-which it is there: before the model is called for the turn, or once the results of the model's tool calls are
-all in. So:
+A *turn* begins with a message of the user and starts a recall. Its result is injected at the first of two
+points at which it is ready: before the first model call of the turn, or after all results of the model's tool
+calls are in. So:
 
-| scenario | what happens |
+| scenario | effect |
 |---|---|
-| settled before the model call | brought in with the user's message, without waiting |
-| slow | not then; after the first tool results behind which it is there, however late |
+| ready before the model call | injected with the user's message, without waiting |
+| slow | not then; injected after the first tool results at which it is ready, however late |
 | slow, no tool calls | missed |
-| the next message of the user comes first | cancelled; the next recall begins |
+| the next message of the user is first | cancelled; the next recall starts |
 
-- S1. No method but `close` waits, for a recall or for the disk, and none raises for want of a thread or a
-  descriptor: the recall failed then.
-- S2. At most one recall is brought in a turn, whatever number of times the model is called.
-- S3. What was brought in is not recalled again until it was edited, or the conversation was compacted or
-  reset, however many turns stay with it. Only where all of the memory that may be shown was told, and
-  `repeat_after` tokens were said since then, it may come again, all at once.
-- S4. Of a recall only that is brought in which the conversation has not had since the recall began; where
-  that is nothing, nothing is.
-- S5. Every recall that is not brought in is told with its reason (`Reason`), once.
-- S6. What was brought in is recorded in the ledger, by path and digest, in its order.
+- S1. No method except `close` waits for a recall or the disk, and none raises because of a missing thread or
+  descriptor: then the recall failed.
+- S2. At most one recall is injected per turn, for any number of model calls.
+- S3. An injected entry is not recalled again until it was edited, or the conversation was compacted or reset,
+  for any number of turns. Exception: if all visible entries of the memory were injected, and the conversation
+  has grown by `repeat_after` tokens since, they may be recalled again, all at once.
+- S4. Entries that the conversation received after the recall started are removed from its result; an empty
+  result is not injected.
+- S5. Every recall that is not injected is logged with its reason (`Reason`), once.
+- S6. Injected entries are recorded in the ledger, by path and digest, in order.
 
-Apart from `conversation.py`, which knows of messages: this knows of turns alone.
+A separate module from `conversation.py`, which handles messages: this module handles turns only.
 
-Methods are called by one thread, or from one event loop; recalls run on threads of their own.
+Methods are called by one thread, or from one event loop; recalls run on separate threads.
 
 Attacked in tests/units/recall/test_session.py and test_conversation.py.
 """
@@ -50,15 +50,15 @@ from muniment.types.keys import EntryKey
 
 
 class Reason(StrEnum):
-    """Why a recall was not brought in. `PARENT_CANCELLED` and `FAILED` are told before what came later."""
+    """The reason why a recall was not injected. `PARENT_CANCELLED` and `FAILED` override later reasons."""
 
     SUPERSEDED = "superseded"
-    """The next message of the user came first."""
+    """The next message of the user was first."""
     RESET = "reset"
     SHUTDOWN = "shutdown"
     TURN_LIMIT = "turn_limit"
     NO_TURNS_LEFT = "no_turns_left"
-    TOKEN_LIMIT = "token_limit"  # noqa: S105  no password
+    TOKEN_LIMIT = "token_limit"  # noqa: S105  not a password
     HOST_SIGNAL = "host_signal"
     PARENT_CANCELLED = "parent_cancelled"
     NOTHING_FOUND = "nothing_found"
@@ -67,7 +67,7 @@ class Reason(StrEnum):
 
 
 class BroughtIn(StrEnum):
-    """Where something was brought in: a recall at one of its two places, or a tier (`context.py`)."""
+    """The point at which entries were injected: a point of a recall, or a tier (`context.py`)."""
 
     USER_TURN = "user_turn"
     TOOL_RESULTS = "tool_results"
@@ -77,30 +77,30 @@ class BroughtIn(StrEnum):
 
 
 REPEAT_AFTER: Final = 30_000
-"""Tokens of a conversation behind which a model may have lost sight of what it was told (S3)."""
+"""Tokens of a conversation after which a model may have lost injected entries (S3)."""
 
 _RECORD_SECONDS: Final = 5.0
-"""Seconds that records may take when a session ends; they take milliseconds, a busy disk longer."""
+"""Seconds for writing records when a session ends; they take milliseconds, longer on a busy disk."""
 
 
 class RecallSession:
     """The memory in one conversation. Close it when done.
 
     Args:
-        recaller: recalls; stays the caller's.
+        recaller: the caller closes it.
         budget: tokens of one recall.
         choose: see `Recaller.recall`.
-        parent: ends all that runs once cancelled; stays the caller's.
+        parent: cancels all running work; the caller closes it.
         clock: monotonic seconds.
-        state: of an earlier session of the same conversation, from `as_json`. What is not so is left out.
+        state: of an earlier session of the same conversation, from `as_json`. Invalid parts are ignored.
         repeat_after: tokens, see S3.
 
     Attributes:
-        prefetch: carries out what runs beside the conversation; ends with the session.
-        outcomes: how often something was brought in, by `BroughtIn`, and how many were not, by `Reason`.
+        prefetch: runs the background work; closed with the session.
+        outcomes: how often entries were injected, by `BroughtIn`, and how many recalls were not, by `Reason`.
 
     Raises:
-        OSError: the process has no descriptor left.
+        OSError: the process has no free descriptor.
     """
 
     def __init__(
@@ -125,19 +125,19 @@ class RecallSession:
 
     @property
     def shown(self) -> frozenset[EntryKey]:
-        """What was brought in."""
+        """Return the injected entries."""
         return frozenset(self._shown)
 
     def heard(self, tokens: int) -> None:
-        """So much was said in the conversation, by anybody, beside what was brought in (S3)."""
+        """Count tokens that were added to the conversation by others than the memory (S3)."""
         self._since += tokens
 
     def on_user_turn(self, text: str, *, told: Collection[EntryKey] = ()) -> None:
-        """Begin the recall of a turn; that of the turn before ends. Also for a message drained in mid-loop.
+        """Start the recall of a turn and cancel the previous one; also for a message received mid-loop.
 
         Args:
-            text: what the user wrote.
-            told: entries that the conversation has otherwise, which are not recalled either.
+            text: the user's message.
+            told: entries that the conversation received elsewhere, which are not recalled either.
         """
         self._drop(Reason.SUPERSEDED)
         shown, known = self.shown, frozenset(told)
@@ -151,14 +151,14 @@ class RecallSession:
             self._discard(Reason.FAILED)
 
     def take(self, where: BroughtIn, told: Collection[EntryKey] = ()) -> Recalled | None:
-        """What is to be put first among the reminders of the turn, or behind its last tool result.
+        """Return the entries to put first among the reminders of the turn, or after its last tool result.
 
         Args:
-            where: which of the two; behind results only once all are in.
-            told: entries that the conversation has otherwise by now (S4).
+            where: which of the two; after results only when all are in.
+            told: entries that the conversation has received elsewhere by now (S4).
 
         Returns:
-            None: nothing, or nothing yet.
+            None: no entries, or not yet ready.
         """
         handle = self._handle
         if handle is None:
@@ -181,34 +181,34 @@ class RecallSession:
         return new
 
     def abort(self, reason: Reason) -> None:
-        """Cancel the recall that is on its way, because the turn ends otherwise."""
+        """Cancel the current recall, because the turn ends in another way."""
         self._drop(reason)
 
     def on_compaction(self) -> None:
-        """The history was replaced by a summary: what was brought in may be needed again (S3)."""
+        """Forget the injected entries, because a summary replaced the history (S3)."""
         self._shown.clear()
         self._since = 0
 
     def on_reset(self) -> None:
-        """The conversation begins anew."""
+        """Reset the state, because the conversation starts again."""
         self._drop(Reason.RESET)
         self.on_compaction()
 
     def as_json(self) -> dict[str, Any]:
-        """What a later session of this conversation must know."""
+        """Return the state that a later session of this conversation needs."""
         return {"shown": keys_as_json(self._shown), "since": self._since}
 
     def record(self, recalled: Recalled, where: BroughtIn) -> None:
-        """Count what was brought in, and have it written to the ledger (S6), beside the caller (S1)."""
+        """Count injected entries, and write them to the ledger (S6) on another thread (S1)."""
         self.outcomes[where] += 1
         events.emit("memory_injected", where=where, entries=len(recalled.entries), tokens=recalled.tokens)
         self._records.add(recalled, where)
 
     def close(self) -> None:
-        """End what runs; harmless when repeated.
+        """Cancel the running work; repeated calls have no effect.
 
-        Cost: what it takes the threads to end, which is milliseconds unless a disk hangs, and at most some
-        seconds; an event tells where that is too short.
+        Cost: the time until the threads end: milliseconds unless a disk hangs, and at most some seconds; an
+        event is logged if that is too short.
         """
         self._drop(Reason.SHUTDOWN)
         self.prefetch.close()
@@ -229,7 +229,7 @@ class RecallSession:
         *,
         may_repeat: bool,
     ) -> Recalled:
-        """On the thread of the handle."""
+        """Run the recall on the thread of the handle."""
 
         def ask(exclude: frozenset[EntryKey]) -> Recalled:
             return self._recaller.recall(
@@ -255,10 +255,10 @@ class RecallSession:
 
 
 class _Records:
-    """Writes records in their order, on a thread that lives while there is one to be written.
+    """Writes records in order, on a thread that runs while there are records to write.
 
     Args:
-        write: one record; never raises, and may take long.
+        write: writes one record; never raises, and may be slow.
     """
 
     def __init__(self, write: Callable[[Recalled, str], None]) -> None:
@@ -269,7 +269,7 @@ class _Records:
         self._is_writing = False
 
     def add(self, recalled: Recalled, where: str) -> None:
-        """Have one written. Where the system has no thread for that, it is written with the next one."""
+        """Queue a record. If the system has no thread for it, it is written with the next one."""
         with self._lock:
             self._waiting.append((recalled, where))
             if self._is_writing:
@@ -295,7 +295,7 @@ class _Records:
 
     def _work(self, before: threading.Thread | None) -> None:
         if before is not None:
-            before.join()  # It has done its last one, so that whoever joins this one has joined all.
+            before.join()  # It has written its last record, so that joining this thread joins all.
         while True:
             with self._lock:
                 if not self._waiting:
@@ -306,13 +306,13 @@ class _Records:
 
 
 def tokens_in(unsafe_number: object) -> int:
-    """A number of tokens out of a saved state; what is none is 0."""
+    """Return a number of tokens from a saved state; 0 for an invalid value."""
     return max(0, unsafe_number) if isinstance(unsafe_number, int) else 0
 
 
 def _why_over(handle: Handle[Recalled]) -> Reason | None:
-    """Why nothing will come of a recall; None: something may."""
-    has_failed = handle.has_failed  # First: one that is cancelled ends only then.
+    """Return why a recall will have no result; None: it may have one."""
+    has_failed = handle.has_failed  # First: a cancelled one ends only then.
     if handle.is_cancelled:
         return Reason.PARENT_CANCELLED
     return Reason.FAILED if has_failed else None

@@ -1,4 +1,4 @@
-"""The entries of some roots, as they may be shown now: looked up in the catalog, read from their files.
+"""Find the entries of some roots in the catalog, and read them from their files.
 
 Attacked in tests/units/recall/test_recaller.py.
 """
@@ -24,7 +24,7 @@ from muniment.store.watching import looks_of
 from muniment.types.keys import RootKey
 
 MAX_EXTERNAL: Final = 2
-"""Entries of trust `external` among those of one answer: whoever can have something filed cannot fill it."""
+"""Maximum entries of trust `external` in one result: an outsider who adds entries cannot fill it."""
 
 
 @dataclass(slots=True)
@@ -32,9 +32,9 @@ class Picked:
     """Entries that were read.
 
     Attributes:
-        readings: those that may be shown, in their order.
-        changed: those that are not as their rows say.
-        withheld: how many may not be shown (V3); an event tells of each.
+        readings: entries that may be displayed, in order.
+        changed: entries that differ from their rows.
+        withheld: the number of withheld entries (V3); each is logged as an event.
     """
 
     readings: list[ReadEntry] = field(default_factory=list)
@@ -43,23 +43,23 @@ class Picked:
 
 
 class Shelf:
-    """Some roots with their rows, brought up to date as far as there was time; see `store.catalog`.
+    """Some roots with their rows, updated as far as the time limit allows; see `store.catalog`.
 
     Args:
-        policy: says what may be seen.
-        roots: the bound roots by scope; they and the state stay the caller's.
-        state: knows their history.
+        policy: decides which entries are visible.
+        roots: the bound roots by scope; the caller closes them and the state.
+        state: the ledger and the catalog.
         judge: of the policy.
-        listed: the policy under which the rows of the roots are kept.
-        scopes: which of the roots; None: all, none: none. Unknown ones hold nothing.
-        patience: until when to look.
+        listed: the policy for the stored rows of the roots.
+        scopes: the scopes to use; None: all, empty: none. Unknown scopes have no entries.
+        patience: the time limit.
 
     Raises:
-        PathEscape: a root is not where it was bound.
+        PathEscape: a root was moved since it was bound.
         ManagedMemoryUnavailable: the state cannot be used.
-        Cancelled, DeadlineExceeded: the patience ended.
+        Cancelled, DeadlineExceeded: the call was cancelled or ran out of time.
 
-    Cost: that of `store.watching.Looks.view`.
+    Cost: as `store.watching.Looks.view`.
     """
 
     def __init__(
@@ -82,28 +82,28 @@ class Shelf:
 
     @property
     def keys(self) -> tuple[RootKey, ...]:
-        """The keys of the roots."""
+        """Return the keys of the roots."""
         return tuple(self._opened)
 
     def accepts(self, root: RootKey, rel: RelPath) -> bool:
-        """Whether the policy lets anybody see the entry at a path of a root."""
+        """Return whether the policy allows reading the entry at a path of a root."""
         path = CanonicalPath(self._opened[root][0].scope, rel)
         return self._judge.allows(Verb.LIST, path) and self._judge.allows(Verb.READ, path)
 
     def path(self, hit: Hit) -> str:
-        """The logical path of a hit."""
+        """Return the logical path of a hit."""
         return f"{self.scope(hit)}/{hit.key.rel}"
 
     def scope(self, hit: Hit) -> Scope:
-        """The scope of a hit."""
+        """Return the scope of a hit."""
         return self._opened[hit.key.root][0].scope
 
     def look_again(self, hits: Iterable[Hit]) -> None:
-        """Bring the rows of some hits up to date, whose files were edited in place or went.
+        """Update the rows of some hits whose files were edited in place or deleted.
 
         Raises:
             ManagedMemoryUnavailable: the catalog cannot be written.
-            Cancelled, DeadlineExceeded: the patience ended.
+            Cancelled, DeadlineExceeded: the call was cancelled or ran out of time.
         """
         directories: defaultdict[RootKey, set[str]] = defaultdict(set)
         for hit in hits:
@@ -112,15 +112,15 @@ class Shelf:
             self._opened[root][1].look_again(some)
 
     def have_changed(self, hits: Sequence[Hit]) -> bool:
-        """Whether a file of some hits is not as its row says, by size and times; its row is then made anew.
+        """Return whether a file of some hits differs from its row, by size and times; update such rows.
 
-        Files whose times prove nothing are passed over: they are read before they are shown.
+        Files whose times prove nothing are skipped: they are read before they are displayed.
 
         Raises:
             ManagedMemoryUnavailable: the catalog cannot be written.
-            Cancelled, DeadlineExceeded: the patience ended.
+            Cancelled, DeadlineExceeded: the call was cancelled or ran out of time.
 
-        Cost: a `newfstatat` each, and an open a directory.
+        Cost: one `newfstatat` per file, and one open per directory.
         """
         found = False
         for root, (_, view) in self._opened.items():
@@ -133,15 +133,16 @@ class Shelf:
     def read(
         self, hits: Sequence[Hit], enough: int, has_ended: Callable[[ReadEntry], bool] = lambda _: False
     ) -> Picked:
-        """Read entries, the first ones first, until `enough` may be shown, `MAX_EXTERNAL` of strangers.
+        """Read entries in order until `enough` may be displayed, at most `MAX_EXTERNAL` external ones.
 
-        Of those that have ended `MAX_ENDED` come at once; more only if too few others are found.
+        Of the entries that have ended, `MAX_ENDED` are returned in order; more only if too few others are
+        found.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be read.
-            Cancelled, DeadlineExceeded: the patience ended.
+            Cancelled, DeadlineExceeded: the call was cancelled or ran out of time.
 
-        Cost: that of `reading.read` for each.
+        Cost: as `reading.read` for each.
         """
         picked = Picked()
         external = ended = 0
@@ -165,7 +166,7 @@ class Shelf:
         return picked
 
     def read_found(self, find: Callable[[], Sequence[Hit]], enough: int) -> Picked:
-        """As `read`, what is found; once more by what is found then, where files are not what rows say."""
+        """Read the hits that `find` returns; if files differ from their rows, update these and retry once."""
         picked = self.read(find(), enough)
         if picked.changed:
             self.look_again(picked.changed)
@@ -174,4 +175,4 @@ class Shelf:
 
 
 MAX_ENDED: Final = 2
-"""Entries of an answer that have ended, if there are others for the rest of it."""
+"""Maximum entries in a result that have ended, if there are enough others."""

@@ -1,7 +1,6 @@
-"""Words as the full-text rows know them: cut, and without their endings, by SQLite itself.
+"""Cut text into words and stems with SQLite's own tokenizer.
 
-Asked of an empty full-text table in memory with the tokenizer of the catalog's, so that both always
-agree.
+Uses an empty full-text table in memory with the tokenizer of the catalog, so that both always agree.
 
 Attacked in tests/units/recall/test_query.py.
 """
@@ -15,7 +14,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 MAX_KEPT: Final = 20_000
-"""Words whose stems are kept, about 4 MB; the ones asked for longest ago go first."""
+"""Words whose stems are cached, about 4 MB; the least recently used are removed first."""
 
 _TABLES: Final = """
     CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = 'unicode61');
@@ -24,7 +23,7 @@ _TABLES: Final = """
     CREATE VIRTUAL TABLE stem USING fts5vocab (stems, instance);
 """
 _CUTS: Final = (("words", "word"), ("stems", "stem"))
-"""A table that cuts, and what shows how it did."""
+"""A table that cuts text, and the view that shows the result."""
 
 _ACCENTS: Final = tuple(map(chr, range(0x300, 0x370)))
 _ACCENTED: Final = tuple(
@@ -42,7 +41,7 @@ class Term(NamedTuple):
 
 
 class Stemmer:
-    """Cuts text into words and finds their stems. Threads may share one; close it when done."""
+    """Cuts text into words and stems. Threads may share one; close it when done."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -52,20 +51,20 @@ class Stemmer:
         self._connection.executescript(_TABLES)
 
     def terms(self, folded: str) -> tuple[Term, ...]:
-        """The words of a text in order, with their stems.
+        """Return the words of a text in order, with their stems.
 
         Args:
-            folded: as `store.rows.as_indexed` makes it. Halves of surrogate pairs stand between words.
+            folded: text from `store.rows.as_indexed`. Halves of surrogate pairs separate words.
 
-        Cost: 90 µs and about 1 µs a word.
+        Cost: 90 µs and about 1 µs per word.
         """
         with self._lock:
             return self._cut(folded)
 
     def stems(self, words: Iterable[str]) -> dict[str, str]:
-        """The stems of words, each of which is one to the tokenizer; those that are not are left out.
+        """Return the stems of words, each of which is one word to the tokenizer; others are left out.
 
-        Cost: that of `terms` for the words that are not kept.
+        Cost: as `terms` for the words that are not cached.
         """
         wanted = set(words)
         with self._lock:
@@ -80,26 +79,26 @@ class Stemmer:
         return found
 
     def without_accents(self, folded: str) -> str:
-        """A folded text as the tokenizer sees it: without the accents that it takes away.
+        """Return a folded text as the tokenizer sees it: without the accents that it removes.
 
         Cost: linear; the first text that is not ASCII takes 1 ms more.
         """
         return folded if folded.isascii() else folded.translate(self.bases())
 
     def bases(self) -> dict[int, str]:
-        """What the tokenizer takes letters with accents for, as `str.translate` takes it."""
+        """Return a table for `str.translate` from letters with accents to the tokenizer's letters."""
         with self._lock:
             if self._bases is None:
                 self._bases = self._find_bases()
             return self._bases
 
     def close(self) -> None:
-        """Give the table back."""
+        """Close the tables."""
         with self._lock:
             self._connection.close()
 
     def _find_bases(self) -> dict[int, str]:
-        """What the tokenizer makes of letters with accents, and of accents that stand by themselves."""
+        """Return how the tokenizer reads letters with accents, and combining accents alone."""
         cut = self._cut(" ".join(_ACCENTED))
         bases = dict(zip(_ACCENTED, (term.word for term in cut), strict=True))
         words = iter(term.word for term in self._cut(" ".join(f"a{accent}b" for accent in _ACCENTS)))
@@ -107,11 +106,11 @@ class Stemmer:
             if next(words) == "ab":
                 bases[accent] = ""
             else:
-                next(words)  # It parts words.
+                next(words)  # It separates words.
         return str.maketrans(bases)
 
     def _cut(self, text: str) -> tuple[Term, ...]:
-        text = text.encode("utf-8", "replace").decode()  # SQLite takes no half of a surrogate pair.
+        text = text.encode("utf-8", "replace").decode()  # SQLite rejects half of a surrogate pair.
         cut = []
         for table, view in _CUTS:
             self._connection.execute(f"INSERT INTO {table} (rowid, text) VALUES (1, ?)", (text,))  # noqa: S608

@@ -1,10 +1,10 @@
-"""What the memory has about the files that a conversation touches, looked up in the background.
+"""Look up entries about the files that a conversation touches, in the background.
 
-- F1. No method waits, or raises for want of a thread or a descriptor.
-- F2. A path is looked up once, and again only where some of what came of it was told otherwise meanwhile.
-- F3. All that is told takes at most the budget, until the conversation is compacted.
+- F1. No method waits, or raises because of a missing thread or descriptor.
+- F2. A path is looked up once, and again only if some of the result was injected elsewhere in the meantime.
+- F3. All injected entries together take at most the budget, until the conversation is compacted.
 
-Apart from `conversation.py`, which says when a path is touched: this module looks it up.
+A separate module from `conversation.py`, which reports touched paths: this module looks them up.
 
 Attacked in tests/units/recall/test_touched.py.
 """
@@ -20,26 +20,26 @@ from muniment.types import Recalled
 from muniment.types.keys import EntryKey
 
 MAX_PATHS: Final = 2_000
-"""Paths of one conversation that are looked up; a tool that lists a disk names more."""
+"""Paths of one conversation that are looked up; a tool that lists a disk reports more."""
 
 PATHS_AT_ONCE: Final = 50
-"""Paths of one lookup, a query each, so that something comes soon."""
+"""Paths of one lookup, one query each, so that the first results are soon available."""
 
 
 class Touched:
     """The third tier of one conversation, one lookup at a time.
 
     Args:
-        static: looks up.
-        prefetch: carries it out; stays the caller's.
-        budget: tokens of all that is told.
-        known: what the conversation was told otherwise.
-        told: what it was told by this tier before.
-        spent: tokens that this took.
+        static: looks up the paths.
+        prefetch: runs the lookups; the caller closes it.
+        budget: tokens of all injected entries.
+        known: returns the entries that the conversation received elsewhere.
+        told: the entries that this tier injected before.
+        spent: the tokens of these.
 
     Attributes:
-        told: what it was told by this tier.
-        spent: tokens that this took.
+        told: the entries that this tier injected.
+        spent: the tokens of these.
     """
 
     def __init__(
@@ -58,23 +58,23 @@ class Touched:
         self.told, self.spent = set(told), spent
 
     def add(self, unsafe_path: str) -> None:
-        """A tool touches a file of the workspace."""
+        """Add a workspace file that a tool touches."""
         if unsafe_path not in self._seen and len(self._seen) < MAX_PATHS:
             self._seen.add(unsafe_path)
             self._waiting.append(unsafe_path)
             self._begin()
 
     def take(self) -> Recalled | None:
-        """What is to be told now; None: nothing, or nothing yet."""
+        """Return the entries to inject now; None: no entries, or not yet available."""
         if self._running is None:
-            self._begin()  # What could not be begun before.
+            self._begin()  # Retry a lookup that could not be started before.
             return None
         (handle, paths), recalled = self._running, None
         if handle.settled_at is None:
             return None
         self._running, recalled = None, handle.take()
         if recalled is not None and not recalled.keys.isdisjoint(self._known()):
-            self._waiting = paths + self._waiting  # Something of it was told meanwhile.
+            self._waiting = paths + self._waiting  # Some of it was injected in the meantime.
             recalled = None
         if recalled is not None:
             self.spent += recalled.tokens
@@ -83,7 +83,10 @@ class Touched:
         return recalled if recalled is not None and recalled.entries else None
 
     def begin_anew(self) -> None:
-        """The conversation lost what it was told: paths are looked up again once they are touched again."""
+        """Forget all paths and entries, because the conversation lost the injected text.
+
+        Paths are looked up again when they are touched again.
+        """
         if self._running is not None:
             self._running[0].cancel()
         self._running, self.spent = None, 0

@@ -1,1 +1,1 @@
-"""Which repository a directory belongs to, and which memory that has."""
+"""Find the repository of a directory, and the memory of that repository."""

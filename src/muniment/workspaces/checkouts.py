@@ -1,17 +1,18 @@
-"""Which repository a directory belongs to, read from its files; git is never run.
+"""Find the repository of a directory by reading its files; git is never run.
 
-K1 A directory is believed only about itself. A `.git` file that leads elsewhere counts where the other side
-   names this very checkout: that of a linked worktree by `gitdir`, that of a submodule by `core.worktree`; or
-   where it leads to `.bare` beside it. A `.git` that is a link never does. Who is not believed is a directory
-   like any other: a repository out of an archive cannot pass for another one of this user.
-K2 At most `_MAX_BYTES` of a regular file are read, and nothing is waited for: a FIFO, a device or a large
-   file in the place of one says nothing.
-K3 A remote is kept without scheme, user, password, query and fragment: no credential leaves `remote_of`.
-   Anybody can write any remote into a repository; it proves nothing.
+K1 A directory is trusted only about itself. A `.git` file that points to another directory is accepted if the
+   other side points to this checkout: a linked worktree by `gitdir`, a submodule by `core.worktree`; or if it
+   points to `.bare` next to it. A `.git` that is a link is never accepted. A directory whose `.git` is not
+   accepted is like a directory without one: a repository from an archive cannot impersonate another one of
+   this user.
+K2 At most `_MAX_BYTES` of a regular file are read, without waiting: a FIFO, a device or a large file in its
+   place counts as missing.
+K3 A remote is stored without scheme, user, password, query and fragment: `remote_of` never returns a
+   credential. Anyone can write any remote into a repository; it proves nothing.
 
 Source: gitrepository-layout(5), git-config(1) "Syntax", git-clone(1) "GIT URLS".
 
-Apart from `projects`, which decides what a repository means: this only reads it.
+A separate module from `projects`, which decides to which project a repository belongs: this only reads it.
 """
 
 from __future__ import annotations
@@ -32,13 +33,14 @@ from muniment.portable import IS_WINDOWS
 
 GIT: Final = ".git"
 BARE: Final = ".bare"
-"""A bare clone among its worktrees, by custom, with a `.git` file beside it; it names none of them."""
+"""A bare clone next to its worktrees, by convention, with a `.git` file beside it; it does not refer to them.
+"""
 
 _MAX_BYTES: Final = 262_144
-"""Bytes of a configuration that are read; git's own has some 300, with a hundred branches 10 000."""
+"""Bytes of a configuration that are read; git's default has about 300, with a hundred branches 10 000."""
 
 _MAX_POINTER_BYTES: Final = 8192
-"""Bytes of a file that holds one path; a path has 4096 at most."""
+"""Bytes of a file with one path; a path has 4096 at most."""
 
 _MAX_REMOTE_CHARS: Final = 512
 
@@ -50,16 +52,16 @@ _SECTION: Final = re.compile(r'\[\s*(?P<name>[A-Za-z0-9-]+)(?:\s+"(?P<sub>(?:[^"
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """A directory in which somebody works.
+    """A working directory.
 
     Attributes:
-        path: the nearest directory with `.git`, else the one that was asked about, such as a bare repository;
-            real.
-        common: what all worktrees of its clone share, git's common directory; None: there is no repository,
-            or one that is not believed (K1).
-        place: where its memory is known to belong: the main worktree, else the common directory; without one
-            the path itself.
-        strange: whether there is a `.git` that is not believed.
+        path: the real path of the nearest directory with `.git`, else the requested one, such as a bare
+            repository.
+        common: git's common directory, shared by all worktrees of its clone; None: no repository, or one that
+            is not accepted (K1).
+        place: the path that identifies its memory: the main worktree, else the common directory; without a
+            repository the path itself.
+        strange: whether it has a `.git` that is not accepted.
     """
 
     path: Path
@@ -69,15 +71,15 @@ class Checkout:
 
     @property
     def is_repository(self) -> bool:
-        """Whether there is a `.git` at all."""
+        """Return whether it has a `.git`, accepted or not."""
         return self.common is not None or self.strange
 
 
 def find_checkout(directory: Path) -> Checkout:
-    """Return the checkout around `directory`: its nearest ancestor that holds `.git`, else itself.
+    """Return the checkout around `directory`: its nearest ancestor with `.git`, else the directory itself.
 
     Raises:
-        ConfigInvalid: there is no such directory.
+        ConfigInvalid: the directory does not exist.
 
     Cost: an `lstat` for each directory on the way up; in a linked worktree or submodule three small reads.
     """
@@ -86,7 +88,7 @@ def find_checkout(directory: Path) -> Checkout:
     except (OSError, RuntimeError, ValueError):
         raise ConfigInvalid(f"the workspace {directory} does not exist") from None
     if not start.is_dir():
-        raise ConfigInvalid(f"the workspace {directory} is no directory")
+        raise ConfigInvalid(f"the workspace {directory} is not a directory")
     path = next((each for each in (start, *start.parents) if os.path.lexists(each / GIT)), None)
     if path is None:
         return Checkout(start, start if _is_bare_repository(start) else None, start)
@@ -94,7 +96,7 @@ def find_checkout(directory: Path) -> Checkout:
 
 
 def checkout_at(path: Path) -> Checkout:
-    """The checkout of a directory, real, that holds `.git`."""
+    """Return the checkout of a directory with `.git`, given by its real path."""
     git = path / GIT
     try:
         kind = git.lstat().st_mode
@@ -109,14 +111,14 @@ def checkout_at(path: Path) -> Checkout:
 
 
 def common_of(place: Path) -> Path | None:
-    """The common directory of a `Checkout.place`, as it is now; None: there is none."""
+    """Return the current common directory of a `Checkout.place`; None: missing."""
     if os.path.lexists(place / GIT):
         return checkout_at(place).common
     return place if _is_git_directory(place) else None
 
 
 def remote_of(common: Path) -> str | None:
-    """Where a repository was cloned from, see `normalised`: `origin`, else the only remote; None: unknown."""
+    """Return the normalized remote of a repository: `origin`, else the only remote; None: unknown."""
     urls: dict[str, str] = {}
     for section, name, key, value in _settings(common / "config"):
         if section == "remote" and key == "url":
@@ -126,11 +128,11 @@ def remote_of(common: Path) -> str | None:
 
 
 def normalised(url: str, base: Path) -> str | None:
-    """One text for all ways to write a remote, such as `github.com/acme/shop`; None: it is no address (K3).
+    """Return one form for all spellings of a remote, such as `github.com/acme/shop`; None: invalid (K3).
 
     Args:
-        url: as git has it: a URL, `user@host:path`, or a path.
-        base: what a path is relative to.
+        url: as in git: a URL, `user@host:path`, or a path.
+        base: the directory for relative paths.
     """
     if not url or not url.isprintable() or len(url) > _MAX_REMOTE_CHARS:
         return None
@@ -146,19 +148,19 @@ def normalised(url: str, base: Path) -> str | None:
         return None
     host, path = found
     path = path.strip("/").removesuffix(GIT).rstrip("/")
-    # An @ in a path may stand behind a password that holds a slash.
+    # An @ in a path may follow a password that contains a slash.
     if not path or "@" in path or (host and _HOST.fullmatch(host.rpartition(":")[0] or host) is None):
         return None
     return f"{host}/{path}"
 
 
 def read_small(path: Path, limit: int = _MAX_POINTER_BYTES, *, private: bool = False) -> str | None:
-    """The text of a regular file of at most `limit` bytes (K2); None: there is no such.
+    """Return the text of a regular file of at most `limit` bytes (K2), or None.
 
     Args:
-        path: of which the last name may not be a link.
+        path: the last component must not be a link.
         limit: bytes.
-        private: only where it is this user's alone.
+        private: return None unless only this user may access the file.
     """
     try:
         with opened(path) as fd:
@@ -174,7 +176,7 @@ def read_small(path: Path, limit: int = _MAX_POINTER_BYTES, *, private: bool = F
 
 
 def _believed(path: Path, git: Path) -> Path | None:
-    """The common directory to which a `.git` file leads; None: it is not believed (K1)."""
+    """Return the common directory to which a `.git` file points; None: it is not accepted (K1)."""
     label, _, target = (read_small(git) or "").partition(":")
     if label != "gitdir" or not target.strip():
         return None
@@ -197,13 +199,13 @@ def _is_git_directory(directory: Path) -> bool:
 
 
 def _is_bare_repository(directory: Path) -> bool:
-    """Return whether a directory looks like a git directory to git itself."""
+    """Return whether git accepts a directory as a git directory."""
     has_parts = all((directory / name).is_dir() for name in ("objects", "refs"))
     return has_parts and _is_git_directory(directory)
 
 
 def _core_worktree(directory: Path) -> str:
-    """What a git directory says where its files are checked out; empty: it does not."""
+    """Return the worktree in a git directory's configuration; empty: not set."""
     for name in ("config", "config.worktree"):
         for section, sub, key, value in _settings(directory / name):
             if (section, sub, key) == ("core", "", "worktree"):
@@ -212,12 +214,12 @@ def _core_worktree(directory: Path) -> str:
 
 
 def _leads_to(text: str, base: Path, wanted: Path) -> bool:
-    """Whether a path, relative to `base` or absolute, is the real path `wanted`, and not a link there."""
+    """Return whether a path, relative to `base` or absolute, is the real path `wanted` without links."""
     return bool(text) and (found := _real(base, text)) is not None and found == wanted
 
 
 def _real(base: Path, text: str) -> Path | None:
-    """A path without links; None: there is none such."""
+    """Return a path without links; None: it does not exist."""
     try:
         return Path(os.path.realpath(base / text, strict=True))
     except (OSError, ValueError):
@@ -225,21 +227,21 @@ def _real(base: Path, text: str) -> Path | None:
 
 
 def _settings(path: Path) -> Iterator[tuple[str, str, str, str]]:
-    """Section, subsection, key and value of each line of a git configuration; what is none is passed over."""
+    """Yield section, subsection, key and value of each valid line of a git configuration."""
     section, sub = "", ""
     lines = (read_small(path, _MAX_BYTES) or "").replace("\\\n", "").splitlines()
     for line in map(str.strip, lines):
         head = _SECTION.match(line)
         if head is not None:
             section, sub = head["name"].lower(), re.sub(r"\\(.)", r"\1", head["sub"] or "")
-            line = line[head.end() :].strip()  # noqa: PLW2901  a key may stand behind it
+            line = line[head.end() :].strip()  # noqa: PLW2901  a key may follow it
         key, equals, value = line.partition("=")
         if equals and not line.startswith(("#", ";")):
             yield section, sub, key.strip().lower(), _unquoted(value.strip())
 
 
 def _unquoted(value: str) -> str:
-    """A value without its quotes, and without the comment behind it."""
+    """Return a value without its quotes and its trailing comment."""
     found, is_quoted, taken = [], False, iter(value)
     for each in taken:
         if each == '"':
@@ -254,7 +256,7 @@ def _unquoted(value: str) -> str:
 
 
 def _of_url(url: str) -> tuple[str, str] | None:
-    """Host, with a port that is not its scheme's own, and path of a URL (K3)."""
+    """Return the host, with a port that is not the default of its scheme, and the path of a URL (K3)."""
     try:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").lower(), parts.port

@@ -1,23 +1,25 @@
-"""The projects that have a memory, and which of them a checkout belongs to.
+"""List the projects that have a memory, and find the project of a checkout.
 
-`projects.json` in the home says where the repository of each project lay last. Beside that a repository bears
-a mark, `muniment` in its common directory, with the project's id and a secret; it is this user's alone, never
-committed and never cloned.
+`projects.json` in the home stores the last path of the repository of each project. In addition a repository
+has a mark, `muniment` in its common directory, with the project's id and a secret; only this user may read
+it, and it is never committed or cloned.
 
-P1 A checkout is bound to a project by its place, or by a mark with the project's secret, and by nothing else.
-   What a repository brings with it, a remote, a mark of another home or a folder of that name, binds nothing.
-P2 A mark in a place that is not recorded: where at a recorded place there is no repository any more, that of
-   another project or remote, or a link that leads to this very repository, the repository was moved; else it
-   is a copy. A directory without git, and a repository that could not be marked and has a remote, was moved
-   if the recorded place of one, with the same remote, is a link that leads to it.
-P3 A copy, and another clone of a known remote, is a question to a person, asked once. Unanswered it reads
-   nothing of the other's memory, and what is written goes to a memory of its own, which answers the question.
-P4 A repository without the mark that its place is recorded to bear is another one, and begins anew, unless it
-   has the same remote; without such a record one of another remote does.
-P5 To look changes nothing; `bind_checkout` writes, under a lock, the mark before what refers to it.
+P1 A checkout is bound to a project only by its path, or by a mark with the project's secret. Nothing else in
+   a repository binds it: not a remote, a mark of another home or a folder of that name.
+P2 A mark at a path that is not recorded: the repository was moved if a recorded path now has no repository,
+   one of another project or remote, or a link to this repository. Otherwise it is a copy. A directory without
+   git, or a repository with a remote that could not be marked, was moved if the recorded path of one, with
+   the same remote, is a link to it.
+P3 A copy, and another clone of a known remote, is a question to the user, asked once. Without an answer it
+   reads nothing of the other memory; the first write creates a separate memory, which answers the question.
+P4 A repository at a recorded path is another one, with a new memory, if the path is recorded with a mark and
+   the mark is missing, or if it is recorded without one and the remotes differ. A repository with the same
+   remote is never another one.
+P5 A lookup changes nothing; `bind_checkout` writes, under a lock, the mark before the record that refers to
+   it.
 
-Memory from before there was `projects.json` is found by the path that it was named after. An inode is no
-identity: it is given again. ADR 0039.
+Memory that is older than `projects.json` is found by the path in its id. An inode does not identify a
+directory: inodes are reused. ADR 0039.
 
 Attacked in tests/attacks/test_foreign_repositories.py.
 """
@@ -48,10 +50,10 @@ from muniment.workspaces.checkouts import GIT, Checkout, common_of, find_checkou
 FILE_NAME: Final = "projects.json"
 MARK_NAME: Final = "muniment"
 MEMORY: Final = "memory"
-"""The directory of a project's memory in the one that is named by its id."""
+"""The memory directory of a project, inside the directory with its id."""
 
 MAX_BYTES: Final = 16 << 20
-"""Bytes of `projects.json`; a project takes some 250."""
+"""Bytes of `projects.json`; a project takes about 250."""
 
 MAX_NAME_CHARS: Final = 80
 
@@ -60,14 +62,14 @@ _KEY_CHARS: Final = 32
 """Hexadecimal digits of an id: 128 bits, so that no two projects share one."""
 
 _SLUG_CHARS: Final = 40
-"""Characters of a project's name in its id, for people; the digits tell them apart."""
+"""Characters of a project's name in its id, for users; the digits make the id unique."""
 
 PROJECT_ID: Final = re.compile(r"[a-z0-9-]{1,40}-[0-9a-f]{32}", re.ASCII)
 _MARK: Final = re.compile(
     r"muniment 1 (?P<id>[a-z0-9-]{1,40}-[0-9a-f]{32}) (?P<secret>[0-9a-f]{32})\n", re.ASCII
 )
 _MAX_MARKS: Final = 32
-"""Homes whose marks a repository bears; of more the oldest gives way."""
+"""Homes with a mark in a repository; if there are more, the oldest mark is removed."""
 
 _MAX_MARK_BYTES: Final = 4096
 """Bytes of the marks of a repository, at most 118 each."""
@@ -76,7 +78,7 @@ _SECRET_BYTES: Final = 16
 
 
 class BindingKind(StrEnum):
-    """What a checkout is to the known projects."""
+    """The relation of a checkout to the known projects."""
 
     KNOWN = "known"
     MOVED = "moved"
@@ -88,16 +90,16 @@ class BindingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A project as `projects.json` has it.
+    """A project in `projects.json`.
 
     Attributes:
-        name: for people.
-        remote: where its repository was cloned from, normalised; None: unknown.
-        secret: what its marks hold.
-        places: where its repositories lie, and whether each bears a mark.
-        inside: the folder of a checkout that holds its memory; None: it lies in the home.
-        by_path: it is older than `projects.json`, and found also by the path that its id is made of.
-        before: the places that its repositories were moved from, and where they were moved to.
+        name: for users.
+        remote: where its repository was cloned from, normalized; None: unknown.
+        secret: the secret in its marks.
+        places: the paths of its repositories, and whether each has a mark.
+        inside: the folder of a checkout with its memory; None: the memory is in the home.
+        by_path: it is older than `projects.json`, and is also found by the path in its id.
+        before: the earlier paths of its repositories, with the paths that they were moved to.
     """
 
     name: str
@@ -110,19 +112,19 @@ class Project:
 
 
 Projects = Mapping[str, Project]
-"""All of them, by id."""
+"""All projects, by id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Which project a checkout belongs to.
+    """The project of a checkout.
 
     Attributes:
-        id: of its project; of the one that it would be given, where it has none yet.
-        project: as it is recorded; None: it is not.
+        id: of its project; of a new project, if it has none yet.
+        project: the record; None: not recorded.
         kind: how it was found.
-        other: the project that the question is about (P3), or that was here before (P4).
-        left: the recorded places that it has left, where it was moved (P2).
+        other: the project of the question (P3), or the earlier project at this path (P4).
+        left: the recorded paths that it was moved from (P2).
     """
 
     checkout: Checkout
@@ -134,24 +136,24 @@ class Binding:
 
     @property
     def is_bound(self) -> bool:
-        """Whether it has a project, be it without a record."""
+        """Return whether it has a project, recorded or not."""
         return self.kind in {BindingKind.KNOWN, BindingKind.MOVED}
 
     @property
     def is_asked(self) -> bool:
-        """Whether a person has to say which memory is meant (P3)."""
+        """Return whether the user must choose a memory (P3)."""
         return self.kind in {BindingKind.COPY, BindingKind.CLONE}
 
     @property
     def inside(self) -> str | None:
-        """The folder of the checkout that holds the memory; None: it lies in the home."""
+        """Return the folder of the checkout with the memory; None: the memory is in the home."""
         return None if self.project is None else self.project.inside
 
     @property
     def key(self) -> str:
-        """What a daemon calls it: the id; where each checkout has its own memory, one of the checkout's.
+        """Return the key for the daemon: the id, or a checkout's own key if each has a separate memory.
 
-        That is never an id: a project's id is made of the path that it was first used at.
+        Such a key is never an id: a project's id is derived from its first path.
         """
         return (
             self.id if self.inside is None else _key(self.checkout.path, b"inside\0%s\0" % self.id.encode())
@@ -159,29 +161,29 @@ class Binding:
 
     @property
     def before(self) -> tuple[str, ...]:
-        """Where the checkout lay before, if it is one that was moved."""
+        """Return the earlier paths of the checkout, if it was moved."""
         place = str(self.checkout.place)
         if self.project is None or place != str(self.checkout.path):
             return ()
         return (*self.left, *(old for old, now in self.project.before.items() if now in {place, *self.left}))
 
     def keeping(self, inside: str | None) -> Binding:
-        """The same, if its memory lay in that folder of the checkout."""
+        """Return a copy with its memory in that folder of the checkout."""
         project = self.project or Project(_name_of_id(self.id))
         return replace(self, project=replace(project, inside=inside))
 
     def memory(self, home: Path) -> Path:
-        """The directory of its memory, which need not be there."""
+        """Return the directory of its memory, which may be missing."""
         return memory_in(home, self.id) if self.inside is None else self.checkout.path / self.inside
 
 
 def memory_in(home: Path, project_id: str) -> Path:
-    """The directory of a project's memory in the home."""
+    """Return the directory of a project's memory in the home."""
     return home / "projects" / project_id / MEMORY
 
 
 def workspace_key(path: Path, number: int = 0) -> str:
-    """The id that a path gives: a readable slug and 128 bits of the path, and of a number above 0."""
+    """Return the id for a path: a readable slug and 128 bits of the path, and of a number above 0."""
     return _key(path, after=b"\0%d" % number if number else b"")
 
 
@@ -194,20 +196,20 @@ def _key(path: Path, before: bytes = b"", after: bytes = b"") -> str:
 
 
 def find_project(home: Path, directory: Path) -> Binding:
-    """The project of the checkout around a directory (P1 to P4); changes nothing.
+    """Return the project of the checkout around a directory (P1 to P4); changes nothing.
 
     Raises:
-        ConfigInvalid: there is no such directory, or `projects.json` cannot be used.
+        ConfigInvalid: the directory does not exist, or `projects.json` cannot be used.
 
-    Cost: as `find_checkout`, and two small reads, the mark and `projects.json` (2 ms for 1 000 projects). A
-    checkout that is not known yet takes one more, its git configuration; a moved one those that look whether
-    the recorded places still bear the mark.
+    Cost: as `find_checkout`, and two small reads, the mark and `projects.json` (2 ms for 1 000 projects). An
+    unknown checkout needs one more, its git configuration; a moved one needs reads of the marks at the
+    recorded paths.
     """
     return find_in(read_projects(home), home, find_checkout(directory))
 
 
 def find_in(projects: Projects, home: Path, checkout: Checkout) -> Binding:
-    """As `find_project`, of a checkout that was found."""
+    """Return the project as `find_project` does, for a known checkout."""
     place = str(checkout.place)
     held = next((each for each, project in projects.items() if place in project.places), None)
     marked = None if checkout.common is None else _marked(projects, checkout.common)
@@ -236,53 +238,53 @@ def find_in(projects: Projects, home: Path, checkout: Checkout) -> Binding:
             return found(BindingKind.REPLACED, free(), held)
         return found(BindingKind.KNOWN, held)
     clones = [each for each, project in projects.items() if remote is not None and project.remote == remote]
-    clones.sort(key=lambda each: not projects[each].places)  # One that somebody works in comes first.
+    clones.sort(key=lambda each: not projects[each].places)  # A project that is in use comes first.
     kind = BindingKind.CLONE if clones else BindingKind.NEW
     return found(kind, free(), *clones[:1])
 
 
 def _is_another(projects: Projects, held: str, checkout: Checkout, remote: str | None) -> bool:
-    """Whether a repository without a mark, in the place of a project's, is another one (P4)."""
+    """Return whether a repository without a mark, at the path of a project's, is another one (P4)."""
     project = projects.get(held)
     if project is None or checkout.common is None or (remote is not None and remote == project.remote):
         return False
     if project.places.get(str(checkout.place)):
-        # The mark that others may read since a `chmod -R` tells still that nobody else came here.
+        # After `chmod -R` a mark that others may read still shows that the repository is the same.
         return _marked(projects, checkout.common, private=False) != held
     return None not in {remote, project.remote}
 
 
 def unrecorded(projects: Projects, home: Path, path: Path) -> str | None:
-    """The id of a memory from before `projects.json` that is named after a path; None: there is none."""
+    """Return the id of a memory older than `projects.json` with the id of a path, or None."""
     key = workspace_key(path)
     is_old = projects[key].by_path if key in projects else memory_in(home, key).is_dir()
     return key if is_old else None
 
 
 def _marked(projects: Projects, common: Path, *, private: bool = True) -> str | None:
-    """The project whose mark a repository bears (P1)."""
+    """Return the project whose mark a repository has (P1)."""
     marks = _marks(common, private=private)
     return next((mark["id"] for mark in marks if _is_known(projects, mark)), None)
 
 
 def _is_known(projects: Projects, mark: re.Match[str]) -> bool:
-    """Whether a mark is of this home: it has the secret of the project that it names."""
+    """Return whether a mark is of this home: it has the secret of the project with its id."""
     project = projects.get(mark["id"])
     return project is not None and hmac.compare_digest(mark["secret"], project.secret)
 
 
 def _marks(common: Path, *, private: bool) -> list[re.Match[str]]:
-    """The marks in a repository, one of each home that knows it; none where anything else is with them."""
+    """Return the marks in a repository, one per home; empty if the file contains anything else."""
     lines = (read_small(common / MARK_NAME, _MAX_MARK_BYTES, private=private) or "").splitlines(keepends=True)
     marks = [mark for line in lines if (mark := _MARK.fullmatch(line)) is not None]
     return marks if len(marks) == len(lines) else []
 
 
 def _places_left(projects: Projects, project_id: str, checkout: Checkout) -> tuple[str, ...]:
-    """Return the recorded places that bore the mark of a project and that it has left for a checkout (P2).
+    """Return the recorded and marked paths of a project that a checkout was moved from (P2).
 
-    A repository there without a mark may be its own, which lost it: then the copy would be the owner. One of
-    another remote is not.
+    A repository there without a mark may be the original that lost it: then the copy would become the owner.
+    A repository with another remote is not the original.
     """
     remote = projects[project_id].remote if project_id in projects else None
 
@@ -300,25 +302,25 @@ def _places_left(projects: Projects, project_id: str, checkout: Checkout) -> tup
 
 
 def _leads_to(place: str, checkout: Checkout) -> bool:
-    """Return whether a recorded place is, or lies below, a link now, by which a checkout is reached."""
+    """Return whether a recorded path now resolves to a checkout through a link."""
     now = str(checkout.place)
     return place != now and os.path.realpath(place) == now
 
 
 def _links_to(projects: Projects, checkout: Checkout) -> Iterator[tuple[str, str]]:
-    """Yield the id and the recorded place of each project whose place leads to a checkout by a link.
+    """Yield the id and the recorded path of each project whose path resolves to a checkout by a link.
 
-    Cost: a `stat` for each recorded place.
+    Cost: a `stat` for each recorded path.
     """
     for project_id, project in projects.items():
         for place in project.places:
-            with suppress(OSError):  # Nothing is there any more.
+            with suppress(OSError):  # The path no longer exists.
                 if Path(place).samefile(checkout.place) and _leads_to(place, checkout):
                     yield project_id, place
 
 
 def _moved_directory(projects: Projects, checkout: Checkout, remote: str | None) -> tuple[str, str] | None:
-    """Return the project and the recorded place of a moved directory without a mark; else None (P2)."""
+    """Return the project and the recorded path of a moved directory without a mark, or None (P2)."""
     if checkout.is_repository and remote is None:
         return None
     for project_id, link in _links_to(projects, checkout):
@@ -329,7 +331,7 @@ def _moved_directory(projects: Projects, checkout: Checkout, remote: str | None)
 
 
 def _free_id(projects: Projects, home: Path, checkout: Checkout) -> str:
-    """The id of a project that is not there yet: that of its path, which another one may have been given."""
+    """Return the id of a new project: the id of its path, or the next free one."""
     keys = (workspace_key(checkout.place, number) for number in itertools.count())
     return next(key for key in keys if key not in projects and not memory_in(home, key).exists())
 
@@ -338,7 +340,7 @@ def _free_id(projects: Projects, home: Path, checkout: Checkout) -> str:
 
 
 def recorded_and_not(home: Path) -> Projects:
-    """All projects, also those with a memory and no record.
+    """Return all projects, including ones with a memory but no record.
 
     Raises:
         ConfigInvalid: as `read_projects`.
@@ -352,10 +354,10 @@ def recorded_and_not(home: Path) -> Projects:
 
 
 def read_projects(home: Path) -> Projects:
-    """What `projects.json` says; nothing, where there is none.
+    """Return the content of `projects.json`; empty if the file is missing.
 
     Raises:
-        ConfigInvalid: it cannot be read, somebody else may write it, or it is damaged.
+        ConfigInvalid: it cannot be read, another user may write it, or it is damaged.
     """
     path = home / FILE_NAME
     try:
@@ -367,19 +369,19 @@ def read_projects(home: Path) -> Projects:
     except OSError as error:
         raise ConfigInvalid(f"{printable(str(path))} cannot be read: {error.strerror}") from None
     try:
-        document = json.loads(data[:MAX_BYTES])  # What is longer is damaged by this.
+        document = json.loads(data[:MAX_BYTES])  # A longer file is cut and then counts as damaged.
         if document["version"] != _VERSION:
-            raise ConfigInvalid(f"{printable(str(path))} was written by a newer Muniment than this one")
+            raise ConfigInvalid(f"{printable(str(path))} was written by a newer version of Muniment")
         return {_text(PROJECT_ID, key): _project(value) for key, value in document["projects"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ConfigInvalid(
-            f"{printable(str(path))} is damaged; put it back from a backup, or move it away: then projects "
-            "are found by the path that they were first used at, and `muniment projects link` binds others"
+            f"{printable(str(path))} is damaged; restore it from a backup, or move it away: then projects "
+            "are found by their first path, and `muniment projects link` binds others"
         ) from None
 
 
 def _project(value: Any) -> Project:
-    """A project as JSON; raises one of `read_projects`' where it is none."""
+    """Return a project from JSON; raises an error that `read_projects` handles if it is invalid."""
     project = Project(**value)
     texts = (project.name, project.secret, *project.places, *project.before, *project.before.values())
     maybe = (project.remote, project.inside)
@@ -401,7 +403,7 @@ def _text(pattern: re.Pattern[str], text: str) -> str:
 
 @contextmanager
 def changing(home: Path) -> Iterator[dict[str, Project]]:
-    """The projects, to be changed in the block and written at its end; others wait meanwhile (P5).
+    """Lock the projects, yield them for changes, and write them at the end of the block (P5).
 
     Raises:
         ConfigInvalid: as `read_projects`.
@@ -424,21 +426,25 @@ def changing(home: Path) -> Iterator[dict[str, Project]]:
 
 
 def bind_checkout(home: Path, directory: Path) -> Binding:
-    """The project of the checkout around a directory, `recorded`; raises as that and as `find_project`."""
+    """Record and return the project of the checkout around a directory.
+
+    Raises:
+        ConfigInvalid, ManagedMemoryUnavailable: as `find_project` and `recorded`.
+    """
     return recorded(home, find_project(home, directory))
 
 
 def recorded(home: Path, found: Binding) -> Binding:
-    """What was found, which is recorded and marked from now on (P5).
+    """Record a binding and mark its repository (P5).
 
     Returns:
-        The same, with the project as it is now: who looks once more gets it as `KNOWN`.
+        The same binding, with the current project: the next lookup returns it as `KNOWN`.
 
     Raises:
         ConfigInvalid: as `read_projects`.
         ManagedMemoryUnavailable: as `changing`.
 
-    Cost: two small reads, its git configuration and the mark, once it is recorded.
+    Cost: two small reads, its git configuration and the mark, if it is already recorded.
     """
     if _is_recorded(found):
         return found
@@ -453,10 +459,10 @@ def link(home: Path, directory: Path, project_id: str) -> Binding:
     """Bind the checkout around a directory to a project.
 
     Returns:
-        As it was before.
+        The earlier binding.
 
     Raises:
-        ConfigInvalid: as `find_project`; or there is no such project.
+        ConfigInvalid: as `find_project`; or the project does not exist.
         ManagedMemoryUnavailable: as `changing`.
     """
     with changing(home) as projects:
@@ -470,7 +476,7 @@ def link(home: Path, directory: Path, project_id: str) -> Binding:
 
 
 def unlink(home: Path, directory: Path) -> tuple[Binding, str]:
-    """Give the checkout around a directory a project of its own; as it was before, and the new one's id.
+    """Give the checkout around a directory a new project; return the earlier binding and the new id.
 
     Raises:
         ConfigInvalid, ManagedMemoryUnavailable: as `link`.
@@ -488,23 +494,23 @@ def unlink(home: Path, directory: Path) -> tuple[Binding, str]:
 
 
 def rename(home: Path, project_id: str, name: str) -> None:
-    """Call a project by another name; nothing else changes.
+    """Rename a project; nothing else changes.
 
     Raises:
-        ConfigInvalid: this is no name, or as `link`.
+        ConfigInvalid: the name is invalid, or as `link`.
         ManagedMemoryUnavailable: as `changing`.
     """
     if not name.strip() or not name.isprintable() or len(name) > MAX_NAME_CHARS:
-        raise ConfigInvalid(f"a name has 1 to {MAX_NAME_CHARS} printable characters")
+        raise ConfigInvalid(f"invalid name: use 1 to {MAX_NAME_CHARS} printable characters")
     with changing(home) as projects:
         projects[project_id] = replace(_known(projects, home, project_id), name=name.strip())
 
 
 def keep_inside(home: Path, directory: Path, folder: str | None) -> Binding:
-    """Keep the memory of a project in a folder of its checkouts; None: in the home.
+    """Store the memory of a project in a folder of its checkouts; None: in the home.
 
     Raises:
-        ConfigInvalid: no memory can be there, or as `link`.
+        ConfigInvalid: the folder is invalid, or as `link`.
         ManagedMemoryUnavailable: as `changing`.
     """
     found = bind_checkout(home, directory)
@@ -515,13 +521,13 @@ def keep_inside(home: Path, directory: Path, folder: str | None) -> Binding:
 
 
 def check_inside(folder: str) -> str:
-    """A folder of a checkout, relative, which can hold a memory.
+    """Return a relative folder of a checkout that can contain a memory.
 
     Raises:
-        ConfigInvalid: it is none.
+        ConfigInvalid: it is invalid.
     """
     if not _is_inside(folder):
-        raise ConfigInvalid(f"{printable(folder)!r} is no folder beneath the checkout, such as .muniment")
+        raise ConfigInvalid(f"{printable(folder)!r} is not a folder under the checkout, such as .muniment")
     return str(Path(folder))
 
 
@@ -532,32 +538,32 @@ def _is_inside(folder: str) -> bool:
 
 
 def require_beneath(found: Binding, memory: Path) -> None:
-    """Raise unless `memory`, a path without links, is the folder of the checkout that was chosen.
+    """Raise unless `memory`, a path without links, is the chosen folder of the checkout.
 
     Raises:
-        ConfigInvalid: it is elsewhere, since a link came to stand there.
+        ConfigInvalid: it is another path, because a link is in its place.
     """
     wanted = found.checkout.path / (found.inside or "")
     if memory != wanted:
         raise ConfigInvalid(
-            f"the memory of {_shown(found)} is kept in {printable(str(wanted))}, and a link there leads to "
-            f"{printable(str(memory))}; look where the link comes from, and remove it"
+            f"the memory of {_shown(found)} is in {printable(str(wanted))}, but a link there points to "
+            f"{printable(str(memory))}; find out who created the link, and remove it"
         )
 
 
 def _known(projects: Projects, home: Path, project_id: str) -> Project:
-    """A project, be it one that has a memory and no record; raises ConfigInvalid where there is none."""
+    """Return a project, also one with a memory but no record; raise ConfigInvalid if it does not exist."""
     if project_id not in projects and not memory_in(home, project_id).is_dir():
         raise _no_project(project_id)
     return projects.get(project_id) or Project(_name_of_id(project_id), by_path=True)
 
 
 def _no_project(text: str) -> ConfigInvalid:
-    return ConfigInvalid(f"there is no project {printable(text)}; see: muniment projects list")
+    return ConfigInvalid(f"unknown project {printable(text)}; see: muniment projects list")
 
 
 def _is_recorded(found: Binding) -> bool:
-    """Whether nothing is left to be recorded of a checkout or marked in it."""
+    """Return whether a checkout is completely recorded and marked."""
     checkout, project = found.checkout, found.project
     if found.kind is not BindingKind.KNOWN or project is None or str(checkout.place) not in project.places:
         return False
@@ -572,7 +578,7 @@ def _is_recorded(found: Binding) -> bool:
 
 
 def _drop_links(projects: dict[str, Project], checkout: Checkout) -> None:
-    """Forget the recorded places that lead to a checkout by a link: a person chose its memory."""
+    """Remove the recorded paths that resolve to a checkout by a link: the user chose its memory."""
     for project_id, link in list(_links_to(projects, checkout)):
         project = projects[project_id]
         places = {each: marked for each, marked in project.places.items() if each != link}
@@ -580,7 +586,7 @@ def _drop_links(projects: dict[str, Project], checkout: Checkout) -> None:
 
 
 def _moved(project: Project, left: Collection[str], checkout: Checkout) -> Project:
-    """A project that has left some places for that of a checkout."""
+    """Return a project whose repositories moved from some paths to the path of a checkout."""
     place = str(checkout.place)
     places = {each: marked for each, marked in project.places.items() if each not in left}
     before = {old: place if now in left else now for old, now in project.before.items() if old != place}
@@ -588,7 +594,7 @@ def _moved(project: Project, left: Collection[str], checkout: Checkout) -> Proje
 
 
 def _placed(projects: dict[str, Project], project_id: str, project: Project, checkout: Checkout) -> Project:
-    """Record that a checkout belongs to a project, and to no other; its repository is marked first."""
+    """Record that a checkout belongs to one project only; its repository is marked first."""
     place, common = str(checkout.place), checkout.common
     is_marked = common is not None and _mark(projects, common, project_id, project.secret)
     for other, known in projects.items():
@@ -604,9 +610,9 @@ def _placed(projects: dict[str, Project], project_id: str, project: Project, che
 
 
 def _mark(projects: Projects, common: Path, project_id: str, secret: str) -> bool:
-    """Mark a repository; whether it bears the mark now. What is no mark of ours is left alone.
+    """Mark a repository; return whether it has the mark now. A file without valid marks is left unchanged.
 
-    Of the marks that stand there those of other homes remain; two homes may give one id, so the secret tells.
+    Marks of other homes remain; two homes may use the same id, so the secret identifies the home.
     """
     path = common / MARK_NAME
     ours = f"muniment 1 {project_id} {secret}\n"
@@ -618,12 +624,12 @@ def _mark(projects: Projects, common: Path, project_id: str, secret: str) -> boo
     if read_small(path, _MAX_MARK_BYTES, private=True) != text:
         with suppress(OSError):
             put(path, text.encode(), over=True)
-    # A file system without modes makes it no mark, which is read by this user alone.
+    # On a file system without modes it is not a mark: marks are readable by this user only.
     return read_small(path, _MAX_MARK_BYTES, private=True) == text
 
 
 def _name_of(checkout: Checkout) -> str:
-    """What people call a project that lies there."""
+    """Return a name for a project at that path."""
     place = checkout.place
     named = place.parent if place.name.startswith(".") else place
     return printable(named.name)[:MAX_NAME_CHARS] or "workspace"
@@ -633,33 +639,33 @@ def _name_of_id(project_id: str) -> str:
     return project_id[: -_KEY_CHARS - 1]
 
 
-# -- telling -----------------------------------------------------------------------------------------
+# -- notes -------------------------------------------------------------------------------------------
 
 
 def notes_of(home: Path, found: Binding, *, wrote: bool) -> Iterator[str]:
-    """What a person should know of how a project was found, with what to do.
+    """Yield notes for the user about how a project was found, with the next steps.
 
     Args:
         home: the home.
-        found: as `find_project` or, if it `wrote`, `bind_checkout` has it.
-        wrote: whether it was recorded, and so is told this once.
+        found: from `find_project`, or from `bind_checkout` if it `wrote`.
+        wrote: whether it was recorded, so that this note is displayed only once.
     """
     checkout = found.checkout
     if checkout.strange:
         yield (
-            f"{checkout.path}/.git leads to a repository that does not know this directory, so its memory is "
-            "not used here; for a worktree that was moved: git worktree repair"
+            f"{checkout.path}/.git points to a repository that does not know this directory, so its memory "
+            "is not used here; for a worktree that was moved: git worktree repair"
         )
     match found.kind, found.other:
         case BindingKind.MOVED, _ if wrote:
-            yield f"the memory of {_shown(found)} has followed its repository to {checkout.place}"
+            yield f"the memory of {_shown(found)} is still used: its repository was moved to {checkout.place}"
         case ((BindingKind.COPY | BindingKind.CLONE | BindingKind.REPLACED), (other, project)):
             what = {
                 BindingKind.COPY: f"this is a copy of the repository of {project.name}",
                 BindingKind.CLONE: f"this is another clone of {project.remote}, like {project.name}",
-                BindingKind.REPLACED: f"another repository lay here, that of {project.name}",
+                BindingKind.REPLACED: f"another repository was here, that of {project.name}",
             }[found.kind]
-            has = "has a memory of its own now" if wrote else "has no memory of its own yet"
+            has = "has a separate memory now" if wrote else "has no separate memory yet"
             yield f"{what}, and {has}; to share the memory of {project.name}: muniment projects link {other}"
         case _:
             pass
@@ -668,7 +674,7 @@ def notes_of(home: Path, found: Binding, *, wrote: bool) -> Iterator[str]:
         old = unrecorded(projects, home, checkout.path)
         if old is not None and old != found.id and old not in projects:
             yield (
-                "this worktree had a memory of its own and shares that of its clone now; the old one lies "
+                "this worktree had a separate memory and shares the memory of its clone now; the old one is "
                 f"in {memory_in(home, old)}; to end this note: muniment projects rename {old} NAME"
             )
 
@@ -676,8 +682,8 @@ def notes_of(home: Path, found: Binding, *, wrote: bool) -> Iterator[str]:
 def advice_on(home: Path, found: Binding) -> Iterator[str]:
     """Yield how to join another memory that seems to belong to the same project, if there is one.
 
-    That is one whose recorded place is a link to this checkout now. Nothing that a repository says of itself
-    leads to it, since agents are told too.
+    That is a memory whose recorded path is now a link to this checkout. Data of a repository itself never
+    causes this note, since agents receive it too.
 
     Args:
         home: the home.
@@ -700,10 +706,10 @@ def _shown(found: Binding) -> str:
 
 
 def named(projects: Projects, home: Path, text: str) -> str:
-    """The id of a project that a person named by id or name.
+    """Return the id of a project that the user identified by id or name.
 
     Raises:
-        ConfigInvalid: there is none, or several.
+        ConfigInvalid: the name is unknown, or not unique.
     """
     if text in projects or (PROJECT_ID.fullmatch(text) and memory_in(home, text).is_dir()):
         return text
@@ -715,5 +721,5 @@ def named(projects: Projects, home: Path, text: str) -> str:
             raise _no_project(text)
         case _:
             raise ConfigInvalid(
-                f"{printable(text)} is the name of several projects; name one by its id: {', '.join(known)}"
+                f"{printable(text)} is the name of several projects; use one of their ids: {', '.join(known)}"
             )

@@ -57,8 +57,8 @@ def test_a_system_that_holds_everything(doctor):
     system = rf"Linux {re.escape(os.uname().release)}, .* files are opened by (openat2|walk)$"
     assert re.match(system, lines[0])
     assert [line.split()[0] for line in lines[1:8]] == list(FenceLayer)
-    assert all(line.endswith(" holds") for line in lines[1:8] if "mdwe" not in line)
-    tried = lines[lines.index("tried in throwaway workers:") + 1 :]
+    assert all(line.endswith(" active") for line in lines[1:8] if "mdwe" not in line)
+    tried = lines[lines.index("tried in temporary workers:") + 1 :]
     assert re.match(r"  held +EPERM +read a file outside by its absolute path$", tried[0])
     assert sum(line.startswith(("  held ", "  open ", "  not tried ")) for line in tried) == len(ATTEMPTS)
     opened = r"open: a worker can read the size of a file outside .*does not stop it"
@@ -82,12 +82,12 @@ def test_where_a_layer_is_missing_it_is_said_what_is_open_and_what_to_do(doctor,
             only = rf"open: a worker can {opened}.*: only {layer} stops it"
             assert any(re.fullmatch(only, line) for line in lines)
             assert lines[-1] == f"enforcement partial (missing: {layer}); policy {policy} requires {met}"
-            told = 'nothing runs here: mend what is MISSING, or take a policy that requires "partial"'
+            told = 'no task runs here: enable the MISSING layers or use a policy that requires "partial"'
             assert (f"to do: with the policy hardened {told}" in lines) == (code == 1)
     request.getfixturevalue("terminal")
     text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(doctor()))
     assert re.search(r"│ limits +│ yes +│ MISSING", text)
-    assert re.search(r"│ landlock +│ ABI \d+ +│ holds +│", text)
+    assert re.search(r"│ landlock +│ ABI \d+ +│ active +│", text)
     assert re.search(r"│ open +│ done +│ read the size of a file outside", text)
 
 
@@ -100,7 +100,7 @@ def test_with_no_layer_at_all_every_one_is_missing(doctor, found, muniment, monk
     assert all(each["verdict"] == "open" for each in told["attempts"])
     old = replace(look_around(), landlock_abi=3)
     monkeypatch.setattr("muniment.lab.attempts.offer.look_around", lambda: old)
-    assert "open: Landlock ABI 3 does not know TCP" in doctor()
+    assert "open: Landlock ABI 3 does not support TCP" in doctor()
 
 
 @needs_fence
@@ -123,7 +123,7 @@ def test_what_succeeds_against_a_layer_that_holds_fails_and_what_is_untried_coun
     assert lines[-1] == "enforcement full; policy strict requires partial: met; 1 of 4 attempts NOT held"
     assert (
         lines[-2]
-        == "to do: something passed that should not: report it as SECURITY.md says, with what --json prints"
+        == "to do: an attempt succeeded that must not: report it as in SECURITY.md, with the --json output"
     )
     for number, code in ((3, 0), (4, 1)):  # Where nothing at all was tried it fails.
         found(change=skipping)

@@ -65,7 +65,7 @@ def test_it_says_where_and_what_it_serves_and_a_signal_leaves_nothing_behind(sta
     names = ("memory.test", "memory.test:8443", "10.0.0.1", "[fe80::1]", "a_b-c")
     named = (f"--allow-host={name}" for name in names)
     process, url, said = start("--socket", str(path), *named, "--allow-origin=https://Memory.Test:443")
-    token = f"  the owner's token: {state}/token; one for a client: muniment token add NAME"
+    token = f"  the owner's token: {state}/token; token for a client: muniment token add NAME"
     assert said == f"  socket {path}\n{token}\n  workspace {tmp_path}/work\n"
     assert [stat.S_IMODE(each.stat().st_mode) for each in (state / "token", path)] == [0o600, 0o600]
     named = (ask(url, tmp_path, Host=host).status_code for host in ("memory.test", "other.test"))
@@ -96,7 +96,7 @@ def test_a_broken_policy_is_said_and_served_without_tasks(start, tmp_path):
     (tmp_path / "broken.toml").write_text("nonsense = 1\n")
     process, url, _ = start("--policy", f"{tmp_path}/broken.toml")
     note = next(line for line in iter(process.stderr.readline, b"") if line.startswith(b"note: ")).decode()
-    assert re.fullmatch(rf"note: {tmp_path}/work takes no tasks yet: .* \[policy_invalid\]\n", note)
+    assert re.fullmatch(rf"note: {tmp_path}/work accepts no tasks yet: .* \[policy_invalid\]\n", note)
     answer = ask(url, tmp_path, "/readyz")
     assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
 
@@ -123,8 +123,11 @@ def test_what_cannot_be_served_is_refused_with_the_reason(muniment, at_work, hom
         for arguments, why in (
             *((f"--host {host}", f"{host} {REACHED}") for host in ("0.0.0.0", "::", "x" * 70)),
             (f"--host {'x' * 70} --allow-host x", f"cannot listen on {'x' * 70}: this is no name of a"),
-            ("--allow-host http://x.y/", "--allow-host http://x.y/: this is no name of a machine, such as"),
-            ("--allow-host ok --allow-host ", "--allow-host : this is no name of a machine"),
+            (
+                "--allow-host http://x.y/",
+                "--allow-host http://x.y/: this is not a host name; use one such as",
+            ),
+            ("--allow-host ok --allow-host ", "--allow-host : this is not a host name"),
             ("--allow-origin null", "--allow-origin null: this is no origin of a page, such as https://"),
             ("--allow-origin https://a.b/", "--allow-origin https://a.b/: this is no origin of a page"),
             (f"--socket {long}", f"cannot listen at {long}: AF_UNIX path too long; {ANOTHER}"),
@@ -251,7 +254,7 @@ def test_a_token_is_made_listed_and_revoked(muniment):
     assert muniment.lines("token", "list") == listed
     for name in ("editor", "script"):
         assert muniment.lines("token", "revoke", name) == [f"revoked: {name}"]
-    told = "no tokens but the owner's; to make one: muniment token add NAME"
+    told = "no tokens except the owner's; to create one: muniment token add NAME"
     assert muniment.lines("token", "list") == [told]
     made = muniment.document("token", "add", "editor", "--client-id", "ide", "--trust", "external")
     assert TOKEN.fullmatch(made.pop("token"))
@@ -269,8 +272,8 @@ def test_a_token_that_cannot_be_is_refused_with_what_to_do(muniment):
         ("other", ["--client-id=ide"], "the client id 'ide' belongs to the token 'editor'"),
         *((name, [], f"{shown} cannot name a token") for name, shown in names),
         ("other", ["--client-id=a b"], "'a b' cannot be a client id"),
-        ("other", ["--trust=boss"], "there is no trust 'boss'; there are owner, workspace, agent, external"),
+        ("other", ["--trust=boss"], "unknown trust 'boss'; use one of owner, workspace, agent, external"),
     ):
         (told,) = muniment.lines("token", "add", name, *flags, code=1)
-        assert re.fullmatch(rf"no token was made: {re.escape(why)}.* \[config_invalid\]", told)
+        assert re.fullmatch(rf"no token was created: {re.escape(why)}.* \[config_invalid\]", told)
     assert len(muniment.document("token", "list")["tokens"]) == 1

@@ -178,7 +178,7 @@ BAD_MODELS = [
     ({"model": "m"}, "--base-url URL, such as http://127.0.0.1:8080/v1"),
     ({"model": "m", "base_url": URL, "api_key_file": "/nowhere/at/all"}, "key file cannot be read"),
     ({"base_url": URL}, "--model NAME"),
-    *(({"model": OWN, name: URL}, "not with an object") for name in ("base_url", "api_key_file", "protocol")),
+    *(({"model": OWN, name: URL}, "not an object") for name in ("base_url", "api_key_file", "protocol")),
     ({"model": "m", "base_url": "gopher://"}, "no such base URL"),
 ]
 
@@ -214,7 +214,7 @@ def test_no_root_holds_the_key_file_nor_the_file_that_a_link_to_it_leads_to(
         monkeypatch.setenv("MUNIMENT_API_KEY_FILE", str(path))
         with pytest.raises(errors.ManagedMemoryUnavailable) as caught:
             opens(roots=roots, **terms)
-        assert str(caught.value) == f"user: its root lies around {path}; bind a directory apart from it"
+        assert str(caught.value) == f"user: its root contains {path}; bind a directory outside it"
         open_now.append(descriptors())
     assert open_now[0] == open_now[1]
     monkeypatch.setenv("MUNIMENT_API_KEY_FILE", str(beside))
@@ -329,7 +329,7 @@ def test_a_subagent_searches_and_hands_in(memory):
     names = [[tool["function"]["name"] for tool in each.tools] for each in (subagents, alone)]
     assert names == [["search_memory", "remember_this"], ["search_memory"]]
     assert "pgbouncer" in subagents.call("search_memory", json.dumps(search))
-    assert (subagents.call("remember_this", {"fact": "x"}), handed_in) == ("handed in as task t1", ["x"])
+    assert (subagents.call("remember_this", {"fact": "x"}), handed_in) == ("submitted as task t1", ["x"])
 
 
 def test_a_conversation_goes_on_where_its_state_says(memory):

@@ -138,7 +138,7 @@ def test_a_renamed_checkout_finds_its_memory_and_so_does_one_that_is_moved_to_an
     moved = Path(shutil.move(renamed, elsewhere / "kiosk"))
     assert user.sees(moved) == {FACT}
     user.remembers(moved, "This project ships on Thursdays")
-    assert f"has followed its repository to {moved}" in user.notes
+    assert f"its repository was moved to {moved}" in user.notes
     assert [each["places"] for each in user.projects().values()] == [[str(moved)]]
     # git itself does not know the worktree until it is told where the clone is.
     assert user.sees(tmp_path / "tree") == set()
@@ -196,7 +196,7 @@ def test_another_repository_at_the_place_of_one_begins_anew_and_the_same_cloned_
     shutil.rmtree(shop)
     clone(repository(tmp_path / "unrelated"), shop)
     assert user.sees(shop) == set()
-    assert "another repository lay here" in user.notes
+    assert "another repository was here" in user.notes
     user.remembers(shop, "This project is unrelated")
     assert user.sees(shop) == {"This project is unrelated"}
     assert len(user.projects()) == 2

@@ -302,16 +302,16 @@ def test_pin_below_owner_is_denied(session, user, trust):
 
 MISUSED = (
     ("recall", {}, "query: is missing"),
-    ("recall", {"query": 5}, "query: is no text"),
-    ("recall", {"query": "x", "limit": "3"}, "limit: is no whole number"),
-    ("recall", {"query": "x", "limit": True}, "limit: is no whole number"),
+    ("recall", {"query": 5}, "query: is not a text"),
+    ("recall", {"query": "x", "limit": "3"}, "limit: is not a whole number"),
+    ("recall", {"query": "x", "limit": True}, "limit: is not a whole number"),
     ("recall", {"query": "x", "limit": 0}, "limit: is too small"),
     ("recall", {"query": "x", "limit": 10**30}, "limit: is too large"),
-    ("recall", {"query": "x", "canary-7f3a": "canary"}, "canary-7f3a is not known"),
+    ("recall", {"query": "x", "canary-7f3a": "canary"}, "unknown argument canary-7f3a"),
     ("forget", {"description": "x", "yes": "true"}, "yes: is neither true nor false"),
-    ("forget", {"description": "x", "dryRun": True}, "dryRun is not known"),
+    ("forget", {"description": "x", "dryRun": True}, "unknown argument dryRun"),
     ("show", {"path": "user/" + "x" * 4_000}, "path: is too long"),
-    ("remember", {"content": ["canary"]}, "content: is no text"),
+    ("remember", {"content": ["canary"]}, "content: is not a text"),
 )
 
 
@@ -466,7 +466,7 @@ def test_risky_fact_over_mcp_waits_and_says_why(session, opened_memory):
     assert refused(answer) == "pending_review"
     (waits,) = pending(opened_memory.place.state)
     assert waits.id in text_of(answer)
-    assert "has code fetched from elsewhere and run" in text_of(answer)
+    assert "makes agents fetch and run external code" in text_of(answer)
     assert not session(body, "owner").is_error
 
 
@@ -605,7 +605,7 @@ def test_the_prompt_brings_what_helps_with_a_topic_or_the_indexes(session, opene
     assert "sails in June" in about
     assert "# Memory index" in index
     assert all("<<memory " in text for text in (index, about))
-    assert nothing == "Nothing in the memory is about that."
+    assert nothing == "No entry matches."
 
 
 def test_history_is_silent_about_what_the_policy_lets_nobody_see(memory, tmp_path):

@@ -252,7 +252,7 @@ def test_what_waits_is_approved_by_the_digest_that_was_shown_and_by_no_other(chr
         assert "review_changed" in told(chromium)
         assert (waiting(daemon), daemon.files()) == ([review], {})
         press(chromium, "Go back")
-        assert "the policy has changed since it was asked for" in shown(chromium, ".lines").text
+        assert "the policy has changed since the request" in shown(chromium, ".lines").text
         assert shown(chromium, "p .digest").text != digest
 
         press(chromium, "Approve")
@@ -271,7 +271,7 @@ def test_what_waits_is_rejected_once_and_what_it_rests_on_may_not_have_changed(p
         assert told(page) == f"Rejected {rejected}; nothing was written."
         page.switch_to.window(second)
         press(page, "Approve")
-        assert f"review {rejected} was rejected already" in told(page)
+        assert f"review {rejected} is already rejected" in told(page)
     page.get(f"{page.root}/review?id={late}")
     path = re.search(r"user/\S+\.md", shown(page, ".lines").text)[0]
     file = daemon.root() / path.removeprefix("user/")

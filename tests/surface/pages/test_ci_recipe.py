@@ -92,7 +92,7 @@ def test_a_widening_is_unfit_and_shown_by_its_shortest_path(repository):
     assert report.startswith("## Policies: **do not merge as is**\n")
     said = section(report, "house")
     assert "wider     read  user/t/a.md" in said
-    assert "the allow rule 'notes', pattern '/user/t/*.md' (policies/house.toml:8), grants it" in said
+    assert "the allow rule 'notes', pattern '/user/t/*.md' (policies/house.toml:8), now allows it" in said
     assert "**Wider or undecided, and not accepted.**" in said
     assert f"\n    ## house {before} → {repository.digest()}\n" in report
 
@@ -160,7 +160,7 @@ def test_whatever_makes_policies_unfit_is_told_where_it_is_and_in_no_line_of_the
     assert "New; " not in section(report, "moved")
     assert "two files have this name" in section(report, "house")
     assert "wider     read  user/b.txt" in section(report, "own")
-    assert "no test notices allow[notes] with '/user/**/*.md'" in report
+    assert "no test detects allow[notes] with '/user/**/*.md'" in report
     assert "**Unfit:** policy.lock does not match the files." in section(report, "The folder")
     assert "proved    policies/house.toml: never[t]" in report
     assert "broken    policies/elsewhere.toml: never[t]: grants read user/t/a.md" in report

@@ -95,7 +95,7 @@ def test_a_subagent_gets_context_searches_and_hands_a_fact_in(tmp_path):
     found, nothing, handed_in, saved = calls
     assert "Prefers short commit messages" in found
     assert nothing.endswith("Nothing in the memory is about that.")
-    assert handed_in.endswith("handed in as task task-1")
+    assert handed_in.endswith("submitted as task task-1")
     assert saved.startswith("saved project/")
 
 
@@ -112,11 +112,11 @@ def test_attack_your_own_tool_tells_where_a_check_before_opening_is_not_enough(t
 
 @pytest.mark.slow
 def test_review_a_policy_shows_the_shortest_path_with_its_rule_and_line(tmp_path):
-    refused = "the rule 'pinned' forbids to modify project/Pinned/a.md; use another name or folder"
+    refused = "the rule 'pinned' does not let you modify project/Pinned/a.md; use another name or folder"
     assert run_example("review_a_policy.py", tmp_path).splitlines() == [
         "strict: wider",
-        "  create, modify, removal project/b/b/b.md: allow[write-topics] /project/*/*/*.md, line 29",
-        *("proved: no-instructions", "broken: one-folder create project/b/b/b.md"),
+        "  create, modify, removal project/z/z/z.md: allow[write-topics] /project/*/*/*.md, line 29",
+        *("proved: no-instructions", "broken: one-folder create project/z/z/z.md"),
         f"deny: rule 'pinned'; message to the model: {refused}",
     ]
 

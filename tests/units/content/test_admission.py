@@ -73,10 +73,10 @@ def refused(text, rel="a.md", **terms):
 
 
 def test_a_secret_is_refused_by_its_rule_and_its_value_is_not_told():
-    told = "what looks like a secret (github-token); leave it out"
+    told = "a possible secret (github-token); remove it"
     named = f'---\nname: "\\x67{KEY[1:]}"\n---\n'
     for text, rel in (f"a\n{KEY}\n", "a.md"), (named, "a.md"), ("a", f"{KEY}.md"):
-        where = "line 2 holds" if rel == "a.md" else "the path holds"
+        where = "line 2 contains" if rel == "a.md" else "the path contains"
         assert refused(text, rel, reject=()) == ("secrets", f"{where} {told}")
     refused(KEY, secrets="redact")  # It was not taken out.
 
@@ -84,7 +84,7 @@ def test_a_secret_is_refused_by_its_rule_and_its_value_is_not_told():
 def test_active_markup_is_refused_if_the_policy_says_so_and_what_addresses_an_agent_is_not():
     for text in (SCRIPT, '---\nname: "\\x3cscript>"\n---\n', "![](https://evil.example/a.png)"):
         rule, told = refused(text, reject=GATES)
-        assert (rule, told[7:].startswith("holds markup that runs")) == ("active-markup", True)
+        assert (rule, told[7:].startswith("contains markup that runs")) == ("active-markup", True)
         check(text.encode(), tuple(gate for gate in GATES if gate != "active-markup"))
     check(f"I{OBEY}.\n".encode())
 

@@ -61,10 +61,10 @@ def test_any_bytes_are_an_entry_and_it_is_called_something(data):
 def test_notes_name_the_line_and_never_the_text():
     lines = ["type: SECRET", "name: &SECRET x", "keywords: SECRET", "muniment: SECRET", "SECRET"]
     assert subject.parse("\n".join(["---", *lines, "SECRET: 1", "SECRET: 2", "---", ""])).notes == (
-        *("line 6 is not understood", "line 8: a second key of the same name, the first counts"),
+        *("line 6 is not `key: value`", "line 8: duplicate key of the same name; the first one counts"),
         "line 3: name is neither text nor a list of texts",
-        *("line 2: type is none of user, feedback, project, reference", "line 4: keywords is not a list"),
-        "line 5: muniment is not an object of JSON on one line",
+        *("line 2: type is not one of user, feedback, project, reference", "line 4: keywords is not a list"),
+        "line 5: muniment is not a JSON object on one line",
     )
     assert subject.parse(b"Z\xfcrich").notes == ("the file is not UTF-8 text",)
     assert subject.parse("\ufffd".encode()).notes == ()

@@ -200,7 +200,7 @@ def test_a_key_in_column_zero_is_found_whatever_stands_above_it_and_no_other_for
         assert (entry.name, entry.type, entry.notes) == ("a", "user", ()), text
     for line in OTHERS.split("|"):
         entry = entry_of(line, "type: user")
-        assert (entry.name, entry.type, entry.notes) == (None, "user", ("line 2 is not understood",)), line
+        assert (entry.name, entry.type, entry.notes) == (None, "user", ("line 2 is not `key: value`",)), line
 
 
 HOSTILE = [

@@ -168,7 +168,7 @@ def test_text_that_no_rule_knows_waits_by_its_words(text):
     found = find_poison(text)
     assert found is not None
     assert found.rules == ("likeness",)
-    assert found.reason.startswith("reads like texts that have agents do harm")
+    assert found.reason.startswith("is similar to texts that make agents do harm")
 
 
 @pytest.mark.parametrize(

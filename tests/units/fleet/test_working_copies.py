@@ -375,4 +375,9 @@ def test_a_root_that_somebody_gave_another_name_in_the_ledger_is_told(nodes):
     one = nodes.copy("one")
     commit(one, new("user/a.md", b"# A\n"))
     nodes.execute("UPDATE root SET path = 'elsewhere' WHERE path = 'user'")
-    raised(ManagedMemoryUnavailable, files, nodes.copy("two"), match="not as they were written")
+    raised(
+        ManagedMemoryUnavailable,
+        files,
+        nodes.copy("two"),
+        match="list of roots was changed by another program",
+    )

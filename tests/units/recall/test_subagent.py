@@ -20,7 +20,7 @@ from muniment.recall.subagent import MAX_SEARCH_TOKENS, MAX_SEARCHES, SubagentMe
 from muniment.types import Recalled
 
 NOTHING = "Nothing in the memory is about that."
-USED_UP = "error: the searches of this task are used up; go on with what you know"
+USED_UP = "error: the search limit of this task is reached; continue with what you know"
 CANNOT = "error: the memory cannot be searched now"
 
 
@@ -41,7 +41,7 @@ def test_a_task_comes_with_what_the_memory_has_about_it_and_the_tools_there_are(
     assert headings == ["## Task", "## Key Context (preserve these facts)", "## Memory Tools Available"]
     assert context.startswith("## Task\n\nRaise the pool of staging Postgres.\n\n")
     assert re.search(r"<<memory (\w+)>>\n- project/database.md .*\n.*pgbouncer\.\n<<end \1>>", context)
-    assert all(f"- {tool}" in context for tool in ("search_memory: Search", "remember_this: Hand in"))
+    assert all(f"- {tool}" in context for tool in ("search_memory: Search", "remember_this: Submit"))
     nothing = subagents_of(stage).task_context("Fly zeppelins over antarctica.")
     assert "## Key Context (preserve these facts)\n\n(nothing is known)\n" in nothing
     assert "remember_this" not in nothing
@@ -90,7 +90,7 @@ def test_a_call_that_cannot_be_used_is_answered_in_a_short_line_and_costs_no_sea
             assert subagents.call("search_memory", arguments).startswith("error: "), arguments
     for name in ("", "remember_this", "search", "x" * 10_000, "a\nb", None, 7, ["search_memory"]):
         answer = subagents.call(name, {"fact": "x"})
-        assert answer.startswith("error: there is no tool ")
+        assert answer.startswith("error: unknown tool ")
         assert len(answer) < 200
         assert len(answer.splitlines()) == 1
     assert len(BAD) > MAX_SEARCHES
@@ -105,7 +105,7 @@ def test_a_fact_is_handed_in_as_it_is_and_nothing_else_that_an_agent_says_of_it(
     """Trust above all: it is the host's to say, not the agent's."""
     handed_in = []
     subagents = subagents_of(stage, lambda fact: handed_in.append(fact) or f"task-{len(handed_in)}")
-    assert subagents.call("remember_this", {"fact": "The pool holds 40."}) == "handed in as task task-1"
+    assert subagents.call("remember_this", {"fact": "The pool holds 40."}) == "submitted as task task-1"
     for more in ({}, {"fact": 7}, {"fact": "x", "trust": "owner"}, {"fact": "x", "scope": "user"}):
         assert subagents.call("remember_this", more).startswith("error: ")
     assert handed_in == ["The pool holds 40."]
@@ -115,11 +115,11 @@ def test_a_fact_that_cannot_be_handed_in_is_told_without_a_host_path(stage, told
     for problem, code in (
         (InvalidContent(f"there is nothing to remember {CANARY}"), "[invalid_content]"),
         (ManagedMemoryUnavailable(f"/home/{CANARY}/ledger.db", "the disk is full"), "unavailable]"),
-        (ConnectionRefusedError(111, CANARY), "nobody takes it now"),
-        (TimeoutError(CANARY), "nobody takes it now"),
+        (ConnectionRefusedError(111, CANARY), "accepts no facts now"),
+        (TimeoutError(CANARY), "accepts no facts now"),
     ):
         answer = subagents_of(stage, Mock(side_effect=problem)).call("remember_this", {"fact": "x"})
-        assert re.match(f"error: not handed in.*{re.escape(code)}", answer), answer
+        assert re.match(f"error: not submitted.*{re.escape(code)}", answer), answer
         assert CANARY not in answer + str(told())
 
 

@@ -117,12 +117,12 @@ def test_risky_fact_of_an_agent_waits_and_of_an_owner_does_not(ground):
         terms = {"policy": taken, "trust": constant(trust)}
         error = raised(PendingReview, ground.commit, new("user/n.md", HARMFUL), **terms)
         (reason,) = error.reasons
-        assert reason.startswith("a new entry has code fetched from elsewhere and run")
+        assert reason.startswith("a new entry makes agents fetch and run external code")
         assert error.review_id in str(error)
         assert ground.photograph() == before
         ground.commit(new(f"project/{trust}.md"), **terms)
         edited, before = ground.edit(f"project/{trust}.md", b"ordinary\n" + HARMFUL), ground.photograph()
-        raised(PendingReview, ground.commit, edited, match=f".*project/{trust}.md has code", **terms)
+        raised(PendingReview, ground.commit, edited, match=f".*{trust}.md makes agents fetch", **terms)
         assert ground.photograph() == before
     for number, (trust, policy) in enumerate(((OWNER, taken), (WORKSPACE, taken), (AGENT, allowed))):
         ground.commit(new(f"user/n{number}.md", HARMFUL), policy=policy, trust=constant(trust))

@@ -8,8 +8,9 @@
   `NotImplementedError` with the reason if it cannot run here.
 
 Start with `ATTEMPTS`. Acts leave descriptors and mappings open until their process ends. Separate from
-`trial.py`, which observes the worker from outside. This file is excluded from coverage, since acts run only in
-throwaway workers: `tests/units/lab/test_attempts.py` runs them, and shows that each succeeds without the fence.
+`trial.py`, which observes the worker from outside. This file is excluded from coverage, since acts run only
+in throwaway workers: `tests/units/lab/test_attempts.py` runs them, and shows that each succeeds without the
+fence.
 """
 
 from __future__ import annotations
