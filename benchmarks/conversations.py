@@ -142,8 +142,8 @@ class Memory:
 
 def entry(turns: Sequence[Turn]) -> str:
     """Return the file of some turns."""
-    said = "\n\n".join(turn.text if len(turns) == 1 else f"{turn.head}: {turn.text}" for turn in turns)
-    return f"---\nname: {written(turns[0].head[:MOST_NAME_CHARS])}\n---\n\n{said}\n"
+    text = "\n\n".join(turn.text if len(turns) == 1 else f"{turn.head}: {turn.text}" for turn in turns)
+    return f"---\nname: {written(turns[0].head[:MOST_NAME_CHARS])}\n---\n\n{text}\n"
 
 
 def main() -> None:
@@ -236,19 +236,21 @@ def generate_conversations(count: int = CONVERSATIONS) -> Iterator[Conversation]
     """Yield generated conversations."""
     for sessions, asked in generate_dialogues(count):
         yield Conversation(
-            [[Turn(*said) for said in turns] for turns in sessions],
+            [[Turn(*each) for each in turns] for turns in sessions],
             [Question(each.text, "generated", frozenset({each.evidence})) for each in asked],
         )
 
 
 def parse_locomo(sample: Any, where: str) -> Conversation:
     """Return a conversation of LoCoMo."""
-    said = part(sample, "conversation", Mapping, where)
-    numbers = sorted(int(found[1]) for key in said if (found := re.fullmatch(r"session_([0-9]+)", key)))
+    conversation = part(sample, "conversation", Mapping, where)
+    numbers = sorted(
+        int(found[1]) for key in conversation if (found := re.fullmatch(r"session_([0-9]+)", key))
+    )
     sessions = []
     for number in numbers:
-        date, turns = said.get(f"session_{number}_date_time", ""), []
-        for turn in part(said, f"session_{number}", list, where):
+        date, turns = conversation.get(f"session_{number}_date_time", ""), []
+        for turn in part(conversation, f"session_{number}", list, where):
             location = f"session_{number} of {where}"
             id_ = next(iter(parse_turn_ids(part(turn, "dia_id", str, location))), "")
             speaker, text = part(turn, "speaker", str, location), part(turn, "text", str, location)
@@ -279,14 +281,14 @@ def parse_longmemeval(sample: Any, where: str) -> Conversation:
     sessions = part(sample, "haystack_sessions", list, where)
     if not len(ids) == len(dates) == len(sessions) or not all(isinstance(turns, list) for turns in sessions):
         raise UnknownFormatError(f"{where} has not a date and a list of turns for each id of a session")
-    said = [
+    parsed = [
         [
             Turn(str(id_), f"{part(turn, 'role', str, where)}, {date}", part(turn, "content", str, where))
             for turn in turns
         ]
         for id_, date, turns in zip(ids, dates, sessions, strict=True)
     ]
-    known = {turn.id for turns in said for turn in turns}
+    known = {turn.id for turns in parsed for turn in turns}
     has_answer = not part(sample, "question_id", str, where).endswith(NO_ANSWER)
     evidence = known.intersection(map(str, part(sample, "answer_session_ids", list, where)))
     question = Question(
@@ -294,7 +296,7 @@ def parse_longmemeval(sample: Any, where: str) -> Conversation:
         str(sample.get("question_type", "of any kind")),
         frozenset(evidence) if has_answer else None,
     )
-    return Conversation(said, [question])
+    return Conversation(parsed, [question])
 
 
 def part(of: Any, key: str, kind: type, where: str) -> Any:

@@ -328,14 +328,14 @@ def generate_dialogue(
         date = f"{dice.randint(1, 28)} {MONTHS[(session // 2) % 12]} {2024 + session // 24}"
         turns = list[Utterance]()
 
-        def say(
+        def add_turn(
             speaker: str, text: str, session: int = session, date: str = date, turns: list[Utterance] = turns
         ) -> str:
             id_ = f"{session}:{len(turns) + 1}"
             turns.append(Utterance(id_, f"{speaker}, {date}", text[:1].upper() + text[1:]))
             return id_
 
-        say(people[0], dice.choice(OPENINGS).format(B=people[1]))
+        add_turn(people[0], dice.choice(OPENINGS).format(B=people[1]))
         for _ in range(SCENES):
             scene, first, who = pool.pop()
             while (first, people[who]) in used or (
@@ -348,12 +348,12 @@ def generate_dialogue(
             answers = []
             for line in scene.lines:
                 speaker = people[who if "<" in line[:2] else 1 - who]
-                id_ = say(speaker, line.lstrip("!<> ").format(**values))
+                id_ = add_turn(speaker, line.lstrip("!<> ").format(**values))
                 answers += [id_] if line.startswith("!") else []
             if dice.random() < 1 / 2:
-                say(dice.choice(people), dice.choice(ASIDES))
+                add_turn(dice.choice(people), dice.choice(ASIDES))
             pairs = zip(scene.questions, answers, strict=True)
             questions += [DialogueQuestion(question.format(**values), id_) for question, id_ in pairs]
-        say(dice.choice(people), dice.choice(CLOSINGS))
+        add_turn(dice.choice(people), dice.choice(CLOSINGS))
         sessions.append(turns)
     return sessions, questions

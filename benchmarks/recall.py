@@ -201,13 +201,13 @@ def measure(base: Path, entries: Sequence[Entry], queries: Sequence[Query], stac
         stack.callback(root.close)
     recaller = stack.enter_context(closing(Recaller(policy, roots, state)))
     stemmer, patience = stack.enter_context(closing(Stemmer())), Patience(float("inf"))
-    shelf = Shelf(policy, roots, state, Judge(policy), policy, None, patience)
+    entries_source = Shelf(policy, roots, state, Judge(policy), policy, None, patience)
     finder = Search(state.catalog, stemmer)
     numbers = {row: number(rel) for row, rel in state.catalog.rows("SELECT id, rel FROM entry")}
 
     def search_numbers(text: str) -> list[int]:
         query = read_query(text, stemmer)
-        wanted = Wanted(query, shelf.keys, (), "2026-11-22T00:00:00Z", LIMIT, shelf.accepts)
+        wanted = Wanted(query, entries_source.keys, (), "2026-11-22T00:00:00Z", LIMIT, entries_source.accepts)
         return [number(hit.key.rel) for hit in finder.find(wanted, patience).hits]
 
     def plain(name: str, words: Callable[[str], Iterable[str]]) -> Way:

@@ -209,8 +209,8 @@ def run_session(base: Path, environment: dict[str, str]) -> dict[str, str]:
 def normalise(text: str, base: Path) -> str:
     """Return a text without generated values."""
     text = text.replace(str(base), "BASE")
-    for drawn, stands in DRAWN.items():
-        text = re.sub(drawn, stands, text)
+    for drawn, replacement in DRAWN.items():
+        text = re.sub(drawn, replacement, text)
     return text
 
 
@@ -246,13 +246,13 @@ def query_daemon(base: Path, environment: dict[str, str]) -> dict[str, str]:
                 sent = None if body is None else json.dumps(body).encode()
                 kind = {} if body is None else {"Content-Type": "application/json"}
                 request = Request(f"{output['url']}{path}", data=sent, headers=head | kind, method=method)
-                said, document = read_response(request)
-                if said.startswith("202"):
+                response, document = read_response(request)
+                if response.startswith("202"):
                     kind, _, _ = document["taskId"].partition("-")
                     wait = head | {"Prefer": "wait=30"}
                     ended = f"{output['url']}/workspace/memory/{kind}/{document['taskId']}"
-                    said += read_response(Request(ended, headers=wait))[0]
-                seen[f"answer {number:02} {method} {path} {body}"] = normalise(said, base)
+                    response += read_response(Request(ended, headers=wait))[0]
+                seen[f"answer {number:02} {method} {path} {body}"] = normalise(response, base)
             return seen
         finally:
             daemon.terminate()

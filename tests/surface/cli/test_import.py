@@ -425,7 +425,7 @@ def test_where_a_quota_is_full_what_fits_is_imported_and_the_rest_is_refused(mun
     done = muniment.document("import", source, "--scope=user", f"--policy={policy}", code=1)
     assert (done["counts"]["imported"], done["counts"]["refused"]) == (5, 7)
     assert len(entries(muniment)) == 5
-    assert {"user may hold 5 files; forget some first"} == set(reasons(done).values())
+    assert {"user may have at most 5 files; forget some first"} == set(reasons(done).values())
 
 
 def test_where_one_folder_is_full_what_goes_elsewhere_is_imported(muniment, tmp_path):
@@ -459,9 +459,7 @@ def test_where_too_much_waits_already_the_rest_is_refused_and_what_need_not_wait
 
 def test_what_has_ended_and_what_may_be_written_nowhere_is_refused(muniment, tmp_path):
     ended = put(tmp_path, "m.json", '[{"id": "1", "memory": "Tea is free", "expiration_date": "2020-01-01"}]')
-    assert reasons(muniment.document("import", ended, code=1)) == {
-        "memory 1": "expired on 2020-01-01"
-    }
+    assert reasons(muniment.document("import", ended, code=1)) == {"memory 1": "expired on 2020-01-01"}
     policy = write(tmp_path / "reading.toml", None, allow("/**"), extends=("strict",))
     done = muniment.document("import", sources.mem0(tmp_path), f"--policy={policy}", code=1)
     assert set(reasons(done).values()) == {"no scope here allows writes"}
