@@ -1,11 +1,11 @@
-"""Whether two checkouts look the same from outside: to users of the library, shells, clients, reviewers.
+"""Compare the public surface of two checkouts: for users of the library, shells, clients, reviewers.
 
     python benchmarks/same_surface.py OTHER
 
 Compared byte for byte are the public API with its signatures and docstrings, the help of every command, the
-OpenAPI document, the codes of errors, the policies and the corpus, and what a session of commands and
-requests is answered, but for names, times and digests that are drawn anew. What differs is shown, and the
-exit code is 1. Both are run by this interpreter, in whose environment their dependencies are.
+OpenAPI document, the codes of errors, the policies and the corpus, and the output of a session of commands
+and requests, except names, times and digests that are generated each time. Differences are printed, and the
+exit code is 1. This interpreter runs both; its environment must contain their dependencies.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ seen = {}
 
 
 def shown(text):
-    # Where a class stands is no promise; what it is called is.
+    # The module of a class is not part of the surface; its name is.
     return re.sub(r"\bmuniment(\.\w+)+\.(?=[A-Z])", "", re.sub(r" at 0x[0-9a-f]+", "", str(text)))
 
 
@@ -40,7 +40,7 @@ def api(name, thing):
         seen[name] = shown(inspect.signature(thing))
     except (TypeError, ValueError):
         seen[name] = shown(type(thing).__name__)
-    seen[name + " says"] = inspect.getdoc(thing) or ""
+    seen[name + " docstring"] = inspect.getdoc(thing) or ""
     if inspect.isclass(thing):
         for member, value in sorted(vars(thing).items()):
             if not member.startswith("_"):
@@ -77,8 +77,8 @@ from muniment.cli.app import app
 
 
 def helped(command, *path):
-    told = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "100"})
-    seen[" ".join(["help", *path])] = told.output
+    result = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "100"})
+    seen[" ".join(["help", *path])] = result.output
     for name, below in sorted(getattr(command, "commands", {}).items()):
         helped(below, *path, name)
 
@@ -184,11 +184,11 @@ DRAWN = {
     r"mnmt_\w+": "TOKEN",
     r'"code": "[\w-]{22}"': '"code": "CODE"',
 }
-"""What is drawn anew each time, and what stands for it."""
+"""Generated values and their replacements."""
 
 
-def told_to_all(base: Path, environment: dict[str, str]) -> dict[str, str]:
-    """What each command of a session answers."""
+def run_session(base: Path, environment: dict[str, str]) -> dict[str, str]:
+    """Return the output of each command of a session."""
     (base / "desk" / ".git").mkdir(parents=True)
     seen = {}
     for number, line in enumerate(COMMANDS):
@@ -201,21 +201,21 @@ def told_to_all(base: Path, environment: dict[str, str]) -> dict[str, str]:
             capture_output=True,
             stdin=subprocess.DEVNULL,
         )
-        told = f"exit {done.returncode}\n{done.stdout.decode()}\n-- errors\n{done.stderr.decode()}"
-        seen[f"session {number:02} muniment {line}"] = steady(told, base)
+        output = f"exit {done.returncode}\n{done.stdout.decode()}\n-- errors\n{done.stderr.decode()}"
+        seen[f"session {number:02} muniment {line}"] = normalise(output, base)
     return seen
 
 
-def steady(text: str, base: Path) -> str:
-    """A text without what is drawn anew."""
+def normalise(text: str, base: Path) -> str:
+    """Return a text without generated values."""
     text = text.replace(str(base), "BASE")
-    for drawn, stands in DRAWN.items():
-        text = re.sub(drawn, stands, text)
+    for drawn, replacement in DRAWN.items():
+        text = re.sub(drawn, replacement, text)
     return text
 
 
-def seen_in(checkout: Path) -> dict[str, str]:
-    """Everything that is seen of a checkout, by name."""
+def read_surface(checkout: Path) -> dict[str, str]:
+    """Return the public surface of a checkout, by name."""
     with TemporaryDirectory() as base:
         environment = {
             "PATH": os.environ["PATH"],
@@ -224,44 +224,44 @@ def seen_in(checkout: Path) -> dict[str, str]:
             "MUNIMENT_HOME": f"{base}/home",
         }
         code = [sys.executable, "-c", SEEN_FROM_OUTSIDE]
-        told = subprocess.run(code, env=environment, check=True, stdout=subprocess.PIPE).stdout
-        session = told_to_all(Path(base), environment)
-        return json.loads(told) | session | answered(Path(base), environment)
+        output = subprocess.run(code, env=environment, check=True, stdout=subprocess.PIPE).stdout
+        session = run_session(Path(base), environment)
+        return json.loads(output) | session | query_daemon(Path(base), environment)
 
 
-def answered(base: Path, environment: dict[str, str]) -> dict[str, str]:
-    """What a daemon answers: its OpenAPI document, and requests of a session."""
+def query_daemon(base: Path, environment: dict[str, str]) -> dict[str, str]:
+    """Return the responses of a daemon: its OpenAPI document, and requests of a session."""
     (base / "work" / ".git").mkdir(parents=True)
     command = [sys.executable, "-m", "muniment", "serve", "--json", "--workspace", str(base / "work")]
     with subprocess.Popen(
         command, env=environment, cwd=base, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as daemon:
         try:
-            told = json.loads(daemon.stdout.readline())
-            token = Path(told["token_file"]).read_text(encoding="ascii").strip()
+            output = json.loads(daemon.stdout.readline())
+            token = Path(output["token_file"]).read_text(encoding="ascii").strip()
             head = {"Authorization": f"Bearer {token}"}
-            with urlopen(Request(f"{told['url']}/openapi.json", headers=head)) as answer:
+            with urlopen(Request(f"{output['url']}/openapi.json", headers=head)) as answer:
                 seen = {"openapi": json.dumps(json.load(answer), indent=1, sort_keys=True)}
             for number, (method, path, body) in enumerate(REQUESTS):
                 sent = None if body is None else json.dumps(body).encode()
                 kind = {} if body is None else {"Content-Type": "application/json"}
-                asked = Request(f"{told['url']}{path}", data=sent, headers=head | kind, method=method)
-                said, document = told_by(asked)
-                if said.startswith("202"):
+                request = Request(f"{output['url']}{path}", data=sent, headers=head | kind, method=method)
+                response, document = read_response(request)
+                if response.startswith("202"):
                     kind, _, _ = document["taskId"].partition("-")
                     wait = head | {"Prefer": "wait=30"}
-                    ended = f"{told['url']}/workspace/memory/{kind}/{document['taskId']}"
-                    said += told_by(Request(ended, headers=wait))[0]
-                seen[f"answer {number:02} {method} {path} {body}"] = steady(said, base)
+                    ended = f"{output['url']}/workspace/memory/{kind}/{document['taskId']}"
+                    response += read_response(Request(ended, headers=wait))[0]
+                seen[f"answer {number:02} {method} {path} {body}"] = normalise(response, base)
             return seen
         finally:
             daemon.terminate()
 
 
-def told_by(asked: Request) -> tuple[str, dict[str, object]]:
-    """The status and body of an answer as one text, and the document in it."""
+def read_response(request: Request) -> tuple[str, dict[str, object]]:
+    """Return status and body of a response as one text, and its document."""
     try:
-        with urlopen(asked) as answer:
+        with urlopen(request) as answer:
             status, body = answer.status, answer.read().decode()
     except HTTPError as problem:
         status, body = problem.code, problem.read().decode()
@@ -269,14 +269,14 @@ def told_by(asked: Request) -> tuple[str, dict[str, object]]:
 
 
 def main() -> int:
-    """Compare, and show what differs."""
-    ours, theirs = seen_in(HERE), seen_in(Path(sys.argv[1]).resolve())
-    differing = [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
+    """Compare, and print the differences."""
+    own, theirs = read_surface(HERE), read_surface(Path(sys.argv[1]).resolve())
+    differing = [name for name in sorted({*own, *theirs}) if own.get(name) != theirs.get(name)]
     for name in differing:
-        before, after = (str(seen.get(name, "(not there)")).splitlines() for seen in (theirs, ours))
+        before, after = (str(seen.get(name, "(not there)")).splitlines() for seen in (theirs, own))
         print(f"== {name}")
         print("\n".join(difflib.unified_diff(before, after, "other", "here", lineterm="", n=1)))
-    print(f"{len(ours)} things were compared, {len(differing)} differ")
+    print(f"{len(own)} things were compared, {len(differing)} differ")
     return 1 if differing else 0
 
 
