@@ -1,11 +1,16 @@
 """Compare the public surface of two checkouts: for users of the library, shells, clients, reviewers.
 
-    python benchmarks/same_surface.py OTHER
+    python benchmarks/same_surface.py OTHER [--words]
 
 Compared byte for byte are the public API with its signatures and docstrings, the help of every command, the
-OpenAPI document, the codes of errors, the policies and the corpus, and the output of a session of commands
-and requests, except names, times and digests that are generated each time. Differences are printed, and the
-exit code is 1. This interpreter runs both; its environment must contain their dependencies.
+OpenAPI document, the codes of errors, the policies and the corpus, and the output of a session of commands,
+HTTP requests, MCP requests and pages, except names, times and digests that are generated each time.
+Differences are printed, and the exit code is 1. This interpreter runs both; its environment must contain
+their dependencies.
+
+With `--words` the texts in an output may differ: the sentences of people, but no exit code, status, error
+code, member, number, path, tag or attribute. Printed are the pairs of changed texts, then the outputs that
+differ in more than words; only those make the exit code 1.
 """
 
 from __future__ import annotations
@@ -16,9 +21,12 @@ import os
 import re
 import subprocess
 import sys
+from html.parser import HTMLParser
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 HERE = Path(__file__).parents[1]
@@ -174,6 +182,38 @@ REQUESTS = (
     ("PUT", "/health", None),
 )
 
+MCP_REQUESTS = (
+    ("tools/list", {}),
+    ("prompts/list", {}),
+    ("resources/list", {}),
+    ("resources/templates/list", {}),
+    *(
+        ("tools/call", {"name": name, "arguments": arguments})
+        for name, arguments in (
+            ("remember", {"fact": "The user plays the viola"}),
+            ("remember", {"fact": ""}),
+            ("remember", {"fact": "The key is AKIAIOSFODNN7EXAMPLE"}),
+            ("remember", {"text": "x"}),
+            ("recall", {"query": "which instrument"}),
+            ("recall", {"query": ""}),
+            ("forget", {"query": "viola", "dry_run": True}),
+            ("forget", {"query": "nothing like this"}),
+            ("history", {}),
+            ("undo", {"task_id": "remember-1"}),
+            ("show", {"path": "user/nothing.md"}),
+            ("nothing", {}),
+        )
+    ),
+    ("resources/read", {"uri": "memory:///nothing"}),
+    ("nothing", {}),
+)
+
+PAGES = (
+    *("memory", "search?query=kiln", "search", "timeline", "tasks", "reviews", "review?id=nothing", "policy"),
+    *("audit", "audit?verify=1", "health", "entry?path=user/nothing.md", "task?id=nothing", "nothing"),
+)
+"""Views of the page of one workspace."""
+
 DRAWN = {
     r"[0-9A-HJKMNP-TV-Z]{26}": "ULID",
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}": "UUID",
@@ -226,7 +266,72 @@ def read_surface(checkout: Path) -> dict[str, str]:
         code = [sys.executable, "-c", SEEN_FROM_OUTSIDE]
         output = subprocess.run(code, env=environment, check=True, stdout=subprocess.PIPE).stdout
         session = run_session(Path(base), environment)
-        return json.loads(output) | session | query_daemon(Path(base), environment)
+        mcp = call_mcp(Path(base), environment)
+        return json.loads(output) | session | mcp | query_daemon(Path(base), environment)
+
+
+def call_mcp(base: Path, environment: dict[str, str]) -> dict[str, str]:
+    """Return the responses of `muniment mcp` on standard input and output."""
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    requests = (("initialize", hello), *MCP_REQUESTS)
+    lines = [
+        json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        for number, (method, params) in enumerate(requests)
+    ]
+    lines.insert(1, json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+    command = [sys.executable, "-m", "muniment", "mcp"]
+    seen = {}
+    with subprocess.Popen(
+        command,
+        env=environment,
+        cwd=base / "desk",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as server:
+        for line in lines:
+            server.stdin.write(line + "\n")
+            server.stdin.flush()
+            number = json.loads(line).get("id")
+            if number is None:
+                continue
+            while (document := json.loads(server.stdout.readline())).get("id") != number:
+                pass
+            name = f"mcp {number:02} {requests[number]}"
+            seen[name] = normalise(json.dumps(document, indent=1, sort_keys=True), base)
+        server.stdin.close()
+    return seen
+
+
+def read_pages(url: str, head: dict[str, str], base: Path) -> dict[str, str]:
+    """Return the pages of a daemon, after the sign-in."""
+    sent = Request(
+        f"{url}/ui", data=b"{}", headers=head | {"Content-Type": "application/json"}, method="POST"
+    )
+    opened = urlsplit(read_response(sent)[1]["url"])
+    host = opened.netloc
+    headers = {"Host": host, "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}
+    form = {"Origin": f"http://{host}", "Content-Type": "application/x-www-form-urlencoded"}
+
+    def fetch(method: str, path: str, body: str | None = None) -> tuple[HTTPResponse, str]:
+        connection = HTTPConnection("127.0.0.1", opened.port, timeout=60)
+        connection.request(method, path, body, headers | (form if body is not None else {}))
+        response = connection.getresponse()
+        return response, f"{response.status}\n{response.read().decode()}"
+
+    code = opened.fragment.rpartition("=")[2] or opened.fragment
+    response, seen = fetch("POST", "/sign-in", f"code={code}&to=/")
+    pages = {"page sign-in": seen}
+    headers["Cookie"] = (response.getheader("Set-Cookie") or "").partition(";")[0]
+    home = (fetch("GET", "/")[0].getheader("Location") or "/w/none/memory").rpartition("/")[0]
+    for path in PAGES:
+        pages[f"page {path}"] = fetch("GET", f"{home}/{path}")[1]
+    pages["page forget"] = fetch("POST", f"{home}/forget", "query=viola")[1]
+    return {
+        name: normalise(text.replace(host, "HOST").replace(home, "/w/HOME"), base)
+        for name, text in pages.items()
+    }
 
 
 def query_daemon(base: Path, environment: dict[str, str]) -> dict[str, str]:
@@ -253,7 +358,7 @@ def query_daemon(base: Path, environment: dict[str, str]) -> dict[str, str]:
                     ended = f"{output['url']}/workspace/memory/{kind}/{document['taskId']}"
                     response += read_response(Request(ended, headers=wait))[0]
                 seen[f"answer {number:02} {method} {path} {body}"] = normalise(response, base)
-            return seen
+            return seen | read_pages(output["url"], head, base)
         finally:
             daemon.terminate()
 
@@ -268,16 +373,83 @@ def read_response(request: Request) -> tuple[str, dict[str, object]]:
     return f"{status}\n{body}\n", json.loads(body)
 
 
+class Markup(HTMLParser):
+    """Split a page into its markup and its texts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[object] = []
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Add a tag with its attributes; labels count as texts."""
+        self.texts += [value or "" for name, value in attrs if name in LABELS]
+        self.tags.append((tag, [each for each in attrs if each[0] not in LABELS]))
+
+    def handle_data(self, data: str) -> None:
+        """Add a text."""
+        self.texts += [" ".join(data.split())] if data.strip() else []
+
+
+LABELS = {"title", "placeholder", "aria-label", "alt"}
+
+
+def split_words(text: str) -> tuple[object, list[str]]:
+    """Return the parts of an output that are not words for people, and its texts."""
+    if "<!doctype html>" in text.lower():
+        markup = Markup()
+        markup.feed(text)
+        return markup.tags, markup.texts
+    texts: list[str] = []
+
+    def mask(value: object) -> object:
+        if isinstance(value, dict):
+            return {name: mask(each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [mask(each) for each in value]
+        if isinstance(value, str) and " " in value:
+            texts.append(value)
+            return re.findall(r"\[[a-z_]+\]", value)
+        return value
+
+    head, _, body = text.partition("\n")
+    for document, before in ((text, ""), (body.partition("\n-- errors")[0], head)):
+        try:
+            return [before, mask(json.loads(document))], texts
+        except ValueError:
+            continue
+    marks = re.findall(r"^exit \d+|\[[a-z_]+\]", text, flags=re.MULTILINE)
+    return [marks, sorted(set(re.findall(r"(?<!-)--[a-z-]+|\b[\w./-]+\.md\b", text)))], text.splitlines()
+
+
+def print_words(before: str, after: str) -> None:
+    """Print the texts that changed, in pairs."""
+    old, new = (split_words(text)[1] for text in (before, after))
+    for tag, start, end, begin, stop in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag != "equal":
+            print("\n".join(f"- {text}" for text in old[start:end]))
+            print("\n".join(f"+ {text}" for text in new[begin:stop]))
+
+
 def main() -> int:
     """Compare, and print the differences."""
     own, theirs = read_surface(HERE), read_surface(Path(sys.argv[1]).resolve())
     differing = [name for name in sorted({*own, *theirs}) if own.get(name) != theirs.get(name)]
-    for name in differing:
+    more = differing
+    if "--words" in sys.argv:
+        pairs = {name: (theirs.get(name, ""), own.get(name, "")) for name in differing}
+        more = [name for name, (old, new) in pairs.items() if split_words(old)[0] != split_words(new)[0]]
+        for name in differing:
+            if name not in more:
+                print(f"== {name}")
+                print_words(*pairs[name])
+        print("\n==== more than words")
+    for name in more:
         before, after = (str(seen.get(name, "(not there)")).splitlines() for seen in (theirs, own))
         print(f"== {name}")
         print("\n".join(difflib.unified_diff(before, after, "other", "here", lineterm="", n=1)))
-    print(f"{len(own)} things were compared, {len(differing)} differ")
-    return 1 if differing else 0
+    print(f"{len(own)} outputs were compared, {len(differing)} differ, {len(more)} in more than words")
+    return 1 if more else 0
 
 
 if __name__ == "__main__":
