@@ -176,7 +176,7 @@ def test_there_are_five_protocols_and_the_adapter_speaks_them(home):
         assert read(home, {"MUNIMENT_PROTOCOL": protocol}).protocol == protocol
         assert OpenAIModel("m", base_url=SERVER, protocol=protocol).protocol == protocol
     for bad in ("JSON", "json ", "xml", "\x1b[2J"):
-        assert "there are auto, tools, json, text and decide" in refused(home, {"MUNIMENT_PROTOCOL": bad})
+        assert "use one of auto, tools, json, text or decide" in refused(home, {"MUNIMENT_PROTOCOL": bad})
     assert "invalid on_model_failure 'stop': use rules or fail" in refused(home, on_model_failure="stop")
 
 
