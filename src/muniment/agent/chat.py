@@ -441,7 +441,7 @@ def shown_texts(messages: Sequence[Message]) -> tuple[str, ...]:
     return tuple(message.text for message in messages if isinstance(message, UserMessage | ToolMessage))
 
 
-# -- deciding ----------------------------------------------------------------------------------------
+# -- decisions ---------------------------------------------------------------------------------------
 #
 # `protocol = "decide"`: the model chooses scope and type of a fact once, and code writes it. If a similar
 # entry exists, a second query asks whether both can be true; if not, the fact replaces it.

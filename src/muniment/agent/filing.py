@@ -321,8 +321,8 @@ def _topic(head: str, tables: Cues) -> str:
 #
 # The embedded writer: a deterministic model without network or key, driven like any other.
 #
-# It routes the fact by the cue tables and files it through the tools of the run. The same request gets the
-# same reply: it keeps nothing between turns, and reads no message but the answers to its own calls.
+# It routes the fact by the cue tables and writes it with the tools of the run. The same request gets the same
+# reply: it stores nothing between turns, and only reads the results of its calls.
 
 
 class RuleWriter:

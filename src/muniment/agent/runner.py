@@ -317,5 +317,5 @@ def _key(call: ToolCall) -> _Key:
     try:
         arguments = json.dumps(call.arguments, sort_keys=True, default=repr)
     except (TypeError, ValueError, RecursionError):
-        arguments = "not JSON"  # No tool takes it, so it is always answered with the same mistake.
+        arguments = "not JSON"  # No tool accepts it, so it always gets the same error.
     return call.tool, arguments

@@ -67,8 +67,8 @@ MAX_ATTEMPTS: Final = 64
 _HEAD_CHARS: Final = 60
 """Characters that identify an unreadable call: its tool, and whether it was shown."""
 
-# In the tokens of models, \uff5c is a wide bar and \u2581 a low block. Quantifiers over what a text may
-# repeat are possessive: nothing is scanned twice for one match.
+# In the tokens of models, \uff5c is a wide bar and \u2581 a low block. Quantifiers over repeatable text are
+# possessive: nothing is scanned twice for one match.
 _TOKEN: Final = re.compile(
     r"""<(?P<thinking>think|thinking|reasoning)>
       | (?P<thought></(?:think|thinking|reasoning)>)

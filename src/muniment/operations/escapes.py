@@ -88,9 +88,9 @@ class RunScopes:
     """The scopes of a run.
 
     Attributes:
-        writable: those in which it may write, or could if they had a directory, such as `project` outside a
+        writable: scopes in which it may write, or could if they had a directory, such as `project` outside a
             repository.
-        others: those that its policy declares and in which it may not write.
+        others: scopes that its policy declares and in which it may not write.
         folders: the directories of the roots in which it may write.
     """
 
@@ -115,7 +115,7 @@ def find_escape(denied: Iterable[DeniedCall], scopes: RunScopes) -> PathEscape |
 def escape_via(call: DeniedCall, scopes: RunScopes) -> Via | None:
     """Return how a denied call would have left the memory, or None if its path is a typo (E1 to E3).
 
-    Cost: linear in the path, of which `MAX_CHARS` characters are read.
+    Cost: linear in the path; at most `MAX_CHARS` characters are read.
     """
     if call.outcome.code == PathEscape.code and call.outcome.via is not Via.ABSOLUTE:
         return call.outcome.via or Via.DOTDOT
@@ -198,7 +198,7 @@ def _is_in(name: str, scopes: Collection[str]) -> bool:
 
 
 def _is_elsewhere(call: DeniedCall, first: str, scopes: RunScopes) -> bool:
-    """Return whether a call would write in a scope of the policy that is not open to the run."""
+    """Return whether a call would write in a declared scope that the run may not write."""
     return call.tool in WRITING_TOOLS and re.split("[:.]", first)[0].strip() in scopes.others
 
 

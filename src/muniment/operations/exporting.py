@@ -1,4 +1,4 @@
-"""Export: the entries of a place as one file, the same bytes for the same entries.
+"""Export: the entries of a memory as one file, the same bytes for the same entries.
 
     tar     `muniment-export.json` first: format, and the trust of each entry; then the entries unchanged,
             in the order of their paths, without times and owners (ustar, or pax if a name needs it)
@@ -180,7 +180,7 @@ def collect_visible(
 
 
 def too_large(max_bytes: int) -> TooLarge:
-    """Return the error of an export that has more than `max_bytes`."""
+    """Return the error of an export with more than `max_bytes`."""
     return TooLarge(f"the export has more than {max_bytes} bytes")
 
 
@@ -216,7 +216,7 @@ def collect(
     admit: Callable[[OutgoingEntry], None] = lambda _: None,
     shows: Callable[[str], bool] = lambda _: True,
 ) -> Outgoing:
-    """Read the entries of a place, and find those that an import into an empty home would not restore.
+    """Read the entries of a memory, and find those that an import into an empty home would not restore.
 
     Args:
         place: the memory; the caller closes it.
@@ -293,7 +293,7 @@ def _import_problem(entry: OutgoingEntry, path: CanonicalPath, judge: Judge, pol
 
 
 def write(outgoing: Outgoing, file: IO[bytes], kind: ExportFormat) -> None:
-    """Write collected entries to a file that is empty and open to write.
+    """Write collected entries to an empty file that is open for writing.
 
     Raises:
         OSError: the file cannot be written.

@@ -37,7 +37,7 @@ def shown_index(place: Place, policy: Policy, scope: Scope, reader: Trust) -> st
     Args:
         place: the roots and the state.
         policy: decides which entries are visible.
-        scope: one of the place's roots.
+        scope: one of the bound scopes.
         reader: the trust of the reader. Below the owner's, only entries without words of less trusted authors
             are listed.
 

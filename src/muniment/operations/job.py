@@ -99,7 +99,7 @@ class Job:
     def is_by_rules(self) -> bool:
         """Return whether the embedded rules decide, and not a language model."""
         from muniment.agent.filing import (
-            RuleWriter,  # Here: an undo imports this module, and starts without it.
+            RuleWriter,  # Imported here: an undo imports this module, and starts faster without it.
         )
 
         return isinstance(self.model, RuleWriter)
@@ -233,12 +233,12 @@ def check_retry(
 
 
 def run_of(place: Place, kind: str, task: str, trust: Trust, decided_by: str) -> Run:
-    """Return the author and cause of a change at this moment, under the policy of a place."""
+    """Return the author and cause of a change at this moment, under the policy of a memory."""
     return Run(task, timestamp(), trust, decided_by, place.policy.label, kind)
 
 
 def terms_of(place: Place, run: Run, patience: Patience, trust: TrustRule) -> Terms:
-    """Return the options of a commit in a place; the bytes stay as proposed."""
+    """Return the options of a commit to a memory; the bytes stay as proposed."""
     return Terms(place.policy, place.roots, patience, place.state, run, trust)
 
 
@@ -253,7 +253,7 @@ def put_on_record(place: Place, kind: str, task: str, error: MunimentError, *, d
         events.emit("record_lost", task_id=task, code=problem.code)
 
 
-# -- repeating ---------------------------------------------------------------------------------------
+# -- repeated tasks ----------------------------------------------------------------------------------
 
 
 def id_of_task(kind: str, asked: str | None) -> str:

@@ -148,7 +148,7 @@ def gone_by(related: Iterable[Related]) -> dict[CanonicalPath, Digest]:
 
 
 def linked_entries(place: Place, done: CommitRow) -> tuple[SimilarEntry, ...]:
-    """Return the entries that may be recalled now and that the new entries of a commit are linked to.
+    """Return the recallable entries that the new entries of a commit are linked to.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be read.

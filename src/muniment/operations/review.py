@@ -79,7 +79,7 @@ from muniment.types import (
 
 # -- history -----------------------------------------------------------------------------------------
 #
-# The history of the memory of a place, and the origin of a file.
+# The history of a memory, and the origin of a file.
 
 
 STATES: Final[Mapping[str, str]] = {
@@ -160,13 +160,13 @@ def diff_of(place: Place, unsafe_path: str, task: str) -> tuple[str, ...]:
 
 
 def waiting(place: Place) -> tuple[Pending, ...]:
-    """Return the pending reviews of a place that only concern its bound roots."""
+    """Return the pending reviews of a memory that only concern its bound roots."""
     keys = place.scopes_by_key().keys()
     return tuple(each for each in pending(place.state) if keys >= set(each.roots.values()))
 
 
 def list_reviews(place: Place) -> tuple[Review, ...]:
-    """List the pending reviews of a place, as the library and the daemon return them."""
+    """List the pending reviews of a memory, as the library and the daemon return them."""
     return tuple(
         Review(
             review_id=each.id,

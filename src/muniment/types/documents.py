@@ -61,7 +61,7 @@ def _as_described(schema: dict[str, Any], of: type[DataclassInstance]) -> None:
         if _may_be_left_out(each):
             always[:] = [name for name in always if name != _wire_name(each)]
             del member["default"]
-            member |= next(iter(member.pop("anyOf", ())), {})  # The other one is null.
+            member |= next(iter(member.pop("anyOf", ())), {})  # The other option is null.
 
 
 class WireAnswer:

@@ -529,7 +529,7 @@ class ReviewList(WireAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewShown(WireAnswer):
-    """A review, as it would be approved now."""
+    """A pending review as it would be approved now."""
 
     review_id: str
     text: str
