@@ -529,7 +529,7 @@ def first_reply(decisions: Sequence[Decision], request: ModelRequest) -> Reply:
 
 
 def later_reply(request: ModelRequest) -> Reply | None:
-    """Return the next step for the decisions of an earlier turn of the run, or None if there was none."""
+    """Return the next step for the decisions of an earlier turn of the run, or None without a decision."""
     for at, message in enumerate(request.messages):
         if isinstance(message, AssistantMessage) and message.calls:
             decisions = _decided(message.text, request.brief)

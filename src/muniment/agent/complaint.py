@@ -40,7 +40,7 @@ _FORM: Final = frozenset({400, 415, 422, 501})
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """The reason why there is no completion.
+    """The reason for a missing completion.
 
     Attributes:
         kind: the possible reaction.

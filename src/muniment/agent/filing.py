@@ -1,7 +1,7 @@
 """Write a `Decision` with the tools of a run, one `Reply` per turn.
 
 It writes once (`write_file`), and ends with a sentence. The brief contains the similar entries
-(`model.Related`), so there is no search. The next step is read from the messages alone, so that any stateless
+(`model.Related`), so it does not search. The next step is read from the messages alone, so that any stateless
 model may drive it: the rules, or a language model that only decides.
 
 F1  The text is written verbatim below the front matter: to a new name, or to the entry that it updates.

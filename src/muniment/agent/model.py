@@ -323,7 +323,7 @@ class Budget:
         clock: monotonic seconds.
 
     Attributes:
-        timeline: the turns so far, in order, over all attempts.
+        timeline: the past turns, in order, over all attempts.
     """
 
     def __init__(self, limits: Limits, cancel: Cancelling, clock: Callable[[], float]) -> None:

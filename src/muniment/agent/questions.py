@@ -8,7 +8,7 @@ Q1 A response is invalid if it is anything except that one object, or contains a
 Q2 A query uses a turn of the task's budget, and ends at its deadline or cancellation.
 Q3 Any failure is a `ModelError`: the caller then does nothing, never more than was requested.
 
-There is no worker here: a model that cannot act needs no confinement.
+No worker is used: a model that cannot act needs no confinement.
 """
 
 from __future__ import annotations

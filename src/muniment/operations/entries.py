@@ -74,7 +74,7 @@ class HeldEntry:
 
     @property
     def digest(self) -> Digest:
-        """The digest of the file, as a precondition."""
+        """Return the digest of the file, as a precondition."""
         return digest(self.data)
 
     def with_body(self, body: str) -> str:

@@ -222,7 +222,7 @@ def check_retry(
         kind: of job.
         task: its id.
         conflict: another process wrote during the commit.
-        turns_left: remaining turns of the model; None: none is needed.
+        turns_left: remaining turns of the model; None: not required.
 
     Raises:
         StoreConflict: a retry is not allowed.

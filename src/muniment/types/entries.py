@@ -156,8 +156,8 @@ class Origin(WireAnswer):
     request_trust: Annotated[Trust | None, "Of the request of that task."] = field(
         default=None, metadata=LOCAL
     )
-    fact: Annotated[str | None, "Keyed digest of the request; None if there is none, or it was erased."] = (
-        field(default=None, metadata=LOCAL)
+    fact: Annotated[str | None, "Keyed digest of the request; None if missing or erased."] = field(
+        default=None, metadata=LOCAL
     )
 
     def as_json(self) -> dict[str, Any]:
