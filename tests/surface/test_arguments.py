@@ -37,7 +37,7 @@ TABLE = [
     ("recall", '"5"', {"query": FACT, "limit": "5"}, "limit"),
     ("recall", "extra", {"query": FACT, "colour": 1}, "colour"),
     ("recall", "missing", {}, "query"),
-    ("recall", "empty", {"query": ""}, "say what to recall"),
+    ("recall", "empty", {"query": ""}, "describe what to recall"),
     ("recall", "half", {"query": f"{FACT} {HALF}"}, "done"),
     ("forget", "null", {"query": "the moon base", "dryRun": True, "digest": None}, "done"),
     ("forget", "5.0", {"query": "the moon base", "dryRun": True, "digest": 5.0}, "digest"),
@@ -166,7 +166,7 @@ def test_client_arguments_get_answers_that_name_them(http):
     assert client.recall(FACT, limit=None).error is None
     assert client.recall(FACT, limit=5.0).error is None
     assert client.recall(f"{FACT} {HALF}").error is None
-    with pytest.raises(Problem, match="say what to recall"):
+    with pytest.raises(Problem, match="describe what to recall"):
         client.recall("")
     with pytest.raises(Problem, match="expires"):
         client.remember(FACT, expires=date(2020, 1, 1))
@@ -303,7 +303,7 @@ def test_library_arguments_get_answers_that_name_them(memory):
     for trust in "zz", 5:
         with pytest.raises(BadArguments, match=f"invalid trust {trust!r}: use one of owner"):
             library.remember(FACT, trust=trust)
-    assert "say what to recall" in str(library.recall(" ").error)
+    assert "describe what to recall" in str(library.recall(" ").error)
     assert library.recall(f"{FACT} {HALF}").error is None
 
 
@@ -326,7 +326,7 @@ def test_command_line_arguments_get_answers(command):
     assert command("remember", f"{FACT} {HALF}")[0] == 0
     assert command("recall", FACT, "--limit", "5.0") == command("recall", FACT, "--limit=5")
     for arguments, named in (
-        (("recall", ""), "say what to recall"),
+        (("recall", ""), "describe what to recall"),
         (("recall", FACT, "--limit", "five"), "--limit"),
         (("recall", FACT, "--limit", "5.5"), "--limit"),
         (("recall", FACT, "--colour", "1"), "--colour"),
