@@ -303,7 +303,7 @@ def test_library_arguments_get_answers_that_name_them(memory):
     for trust in "zz", 5:
         with pytest.raises(BadArguments, match=f"invalid trust {trust!r}: use one of owner"):
             library.remember(FACT, trust=trust)
-    assert "describe what to recall" in str(library.recall(" ").error)
+    assert "say what to recall" in str(library.recall(" ").error)
     assert library.recall(f"{FACT} {HALF}").error is None
 
 
@@ -326,7 +326,7 @@ def test_command_line_arguments_get_answers(command):
     assert command("remember", f"{FACT} {HALF}")[0] == 0
     assert command("recall", FACT, "--limit", "5.0") == command("recall", FACT, "--limit=5")
     for arguments, named in (
-        (("recall", ""), "describe what to recall"),
+        (("recall", ""), "say what to recall"),
         (("recall", FACT, "--limit", "five"), "--limit"),
         (("recall", FACT, "--limit", "5.5"), "--limit"),
         (("recall", FACT, "--colour", "1"), "--colour"),

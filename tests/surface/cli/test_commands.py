@@ -139,7 +139,7 @@ def test_a_command_line_that_means_nothing_is_exit_2_and_says_what_it_lacks(muni
         *("remember a b", "remember a --nope", "nope", "show", "serve --port 70000", "policy lint"),
         *("policy explain strict read -x.md", "policy sign strict", "erase --verify - --yes"),
         *("erase", "erase user/a.md --verify -"),
-        *("recall | describe what to recall", "recall \t | describe what to recall", "recall x --limit=0 | --limit"),
+        *("recall | say what to recall", "recall \t | say what to recall", "recall x --limit=0 | --limit"),
         *("recall x --hook | from standard input", "recall --hook --json | from standard input"),
         "doctor --model rules --policy strict | examine a model without it",
         *("conformance --target elsewhere | is no target", "conformance --peer mcp= | is no target"),
