@@ -65,7 +65,7 @@ def test_before_anything_was_committed_nothing_is_made_by_looking(muniment, home
 def test_why_says_where_an_entry_comes_from_and_whether_it_was_edited(muniment, saved, roots):
     task, path = saved
     lines = muniment.lines("why", path)
-    assert lines[0] == f"{path} is as this task left it; trust owner"
+    assert lines[0] == f"{path} is unchanged since this task; trust owner"
     assert lines[1].startswith(f"  task {task} (remember), 20")
     assert lines[2].startswith("  decided by rules, trust owner, policy strict@")
     assert lines[3].endswith(" (a keyed digest)")

@@ -192,7 +192,7 @@ def test_the_history_of_a_memory_inside_goes_with_a_clone_that_is_renamed_and_wo
     ann.clone = ann.clone.rename(tmp_path / "renamed")
     for _ in ("as it is read", "as it is known from then on"):
         assert "owner" in ann.command("recall", "zebras")
-        assert "is as this task left it; trust owner" in ann.command("why", done.files_touched[0])
+        assert "is unchanged since this task; trust owner" in ann.command("why", done.files_touched[0])
         with ann.open() as memory:
             assert [each.trust for each in memory.recall("zebras").entries] == ["owner"]
     with ann.open() as memory:
