@@ -73,7 +73,9 @@ def test_why_says_where_an_entry_comes_from_and_whether_it_was_edited(muniment, 
     file.write_bytes(b"by hand\n")
     assert "was edited by hand since this task; trust owner" in muniment("why", path).stdout
     before = photograph(*roots.values())
-    overlap = f"changed again since: {path}; undo the later changes first, or restore the files [undo_overlap]"
+    overlap = (
+        f"changed again since: {path}; undo the later changes first, or restore the files [undo_overlap]"
+    )
     assert muniment.lines("undo", task, code=1) == [f"not undone: {overlap}"]
     assert photograph(*roots.values()) == before
     file.unlink()

@@ -323,7 +323,9 @@ def test_white_space_around_a_key_is_no_part_of_it(tmp_path, key_of):
 
 NO_KEYS = {
     b" \n": "is empty",
-    **{f"{CANARY}{text}".encode(): "contains no valid key" for text in (" x", "\x00", "\x7f", "\x1b[2J", "é")},
+    **{
+        f"{CANARY}{text}".encode(): "contains no valid key" for text in (" x", "\x00", "\x7f", "\x1b[2J", "é")
+    },
     **dict.fromkeys((f"KEY=1\n{CANARY}".encode(), f"\ufeff{CANARY}".encode()), "contains no valid key"),
     **dict.fromkeys((CANARY.encode() + b"\xff", CANARY.encode("utf-16")), "contains no valid key"),
     **{f"{CANARY}{each * MAX_KEY_BYTES}".encode(): f"is longer than {MAX_KEY_BYTES} bytes" for each in "x "},
