@@ -448,7 +448,7 @@ def test_unavailable_action_is_returned_as_call():
 
 def test_decide_queries_once_and_not_if_rules_are_sure():
     with serving(chat.always(chat.words(json.dumps(DECISION))), "decide") as (server, model):
-        sure = model.respond(make_request("My daughter has swimming lessons on Wednesdays"))
+        sure = model.respond(make_fact_request("My daughter has swimming lessons on Wednesdays"))
         assert (sure.decided_by, sure.calls != ()) == ("rules", True)
         assert model.respond(asked(last=True)).text.startswith("Not saved")
         assert server.requests == []  # The rules are sure, or nothing can be written.
@@ -463,7 +463,7 @@ def test_decide_queries_once_and_not_if_rules_are_sure():
     assert sent.body["response_format"]["json_schema"]["name"] == "decision"
 
 
-def make_request(fact, *history):
+def make_fact_request(fact, *history):
     first = asked()
     return replace(first, brief=replace(first.brief, fact=fact), messages=(*first.messages, *history))
 
@@ -472,7 +472,7 @@ def test_auto_falls_back_within_run_and_restarts_with_next():
     with serving(chat.always(chat.words("I would rather talk.")), "auto") as (server, model):
         nudges = (AssistantMessage("Talk."), NUDGE) * 2
         for history in ((), nudges[:2], nudges, ()):
-            model.respond(make_request("Blue", *history))
+            model.respond(make_fact_request("Blue", *history))
         assert list_forms(server) == ["tools", "json", "json", "tools"]
         formats = [sent.body.get("response_format", {}) for sent in server.requests]
         names = [each.get("json_schema", {}).get("name") for each in formats]
