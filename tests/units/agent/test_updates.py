@@ -123,7 +123,7 @@ def load_siblings():
     return json.loads((FACTS / "siblings.json").read_text(encoding="utf-8"))["pairs"]
 
 
-def test_supersedes_siblings_without_change_replaces_none():
+def test_supersedes_siblings_without_change_is_false():
     sibling_pairs = load_siblings()
     assert (len(sibling_pairs), len({lang for lang, *_ in sibling_pairs})) == (397, 15)
     for _, _, first, second in sibling_pairs:
@@ -165,12 +165,12 @@ def load_wordings(name):
     return json.loads((FACTS / "wordings.json").read_text(encoding="utf-8"))[name]
 
 
-def test_supersedes_phrases_that_hold_a_cue_replace_none():
+def test_supersedes_phrases_containing_a_cue_is_false():
     for old, new in (*load_wordings("kept"), *load_wordings("other"), *load_wordings("several")):
         assert not supersedes(new, old), (new, old)
 
 
-def test_supersedes_verb_of_change_that_names_the_old_replaces():
+def test_supersedes_change_verb_naming_old_value_is_true():
     for old, new in load_wordings("replaced"):
         assert supersedes(new, old), (new, old)
 
