@@ -24,7 +24,7 @@ def test_close_ends_thread_and_running_work():
         finally:
             ended.set()
 
-    async def last():
+    async def close_client():
         closed.set()
 
     def wait():
@@ -33,27 +33,27 @@ def test_close_ends_thread_and_running_work():
     waiting = threading.Thread(target=wait)
     waiting.start()
     assert started.wait(30)
-    loop.close(last)
+    loop.close(close_client)
     waiting.join(30)
     assert not waiting.is_alive()
     assert ended.is_set()
     assert closed.is_set()
     assert not [thread for thread in threading.enumerate() if thread.name == "muniment-model"]
     wait()
-    loop.close(last)
+    loop.close(close_client)
 
 
 def test_host_name_is_resolved():
     async def resolve(host):
         return await asyncio.get_running_loop().getaddrinfo(host, 80)
 
-    async def last():
+    async def close_client():
         pass
 
     loop = LoopThread()
     assert loop.run(lambda: resolve("127.0.0.1"), LONG)
     raised(OSError, loop.run, lambda: resolve("no such host"), LONG, match=r"known|resolution")
-    loop.close(last)
+    loop.close(close_client)
 
 
 HANGING_RESOLVER = """

@@ -177,12 +177,12 @@ def test_untrusted_certificate_fails_before_request(monkeypatch):
 
 
 def test_connection_error_names_missing_tls_or_server():
-    def no_tls():
+    def answer_without_tls():
         with closing(listener.accept()[0]) as connection:
             connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        host, answers = f"127.0.0.1:{listener.getsockname()[1]}", threading.Thread(target=no_tls)
+        host, answers = f"127.0.0.1:{listener.getsockname()[1]}", threading.Thread(target=answer_without_tls)
         answers.start()
         with closing(OpenAIModel("scripted", base_url=f"https://{host}/v1")) as model:
             raised(ModelError, model.respond, asked(), match="does not speak TLS as it should")

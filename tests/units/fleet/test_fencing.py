@@ -43,7 +43,7 @@ class LeasedHome:
         self.epoch = 0
 
     @contextmanager
-    def opening(self, directory):
+    def open_state(self, directory):
         """Yield the state of the node that has the lease now, with its epoch."""
         ledger = self.fleet.pool.home(self.name, self.epoch)
         with State(directory, shared=Shared(ledger, KEY, self.base)) as state:
@@ -71,7 +71,7 @@ def leased_home(fleet, tmp_path):
 
 @pytest.fixture
 def ground(leased_home, tmp_path):
-    with laid_out(tmp_path, leased_home.opening) as ground:
+    with laid_out(tmp_path, leased_home.open_state) as ground:
         yield ground
 
 
@@ -102,7 +102,7 @@ def test_node_without_lease_changes_nothing(leased_home, ground):
     assert (leased_home.rows(state), ground.photograph()) == (before, files)
     assert lane.get(running.id) == running  # Reading is still possible.
     assert Tokens(state).principal(token, "o" * 43) is not None
-    with leased_home.opening(None) as other_state:
+    with leased_home.open_state(None) as other_state:
         Lane(other_state, "w").finish(running, DONE)
     assert lane.get(running.id).status == "completed"
 
@@ -116,7 +116,7 @@ def test_commit_after_lost_lease_leaves_only_recoverable_intent(leased_home, gro
         raised(LeaseLost, ground.commit, new("user/n.md"), ground.edit("user/a.md"), run=by("task-1"))
     seen = ground.state.ledger.rows("SELECT done FROM change_set WHERE task = 'task-1'")
     assert seen == ([] if step == "begin" else [(None,)])
-    with leased_home.opening(None) as other_state:
+    with leased_home.open_state(None) as other_state:
         recover_all(other_state, ground.roots, STRICT, patience())
         assert other_state.ledger.rows("SELECT 1 FROM change_set WHERE task = 'task-1'") == []
     assert {path: of for path, of in ground.contents().items() if "MEMORY" not in path} == {
@@ -137,14 +137,14 @@ def test_lease_is_not_acquired_during_open_transaction(leased_home, ground):
 def test_transaction_blocked_by_takeover_raises_lease_lost(leased_home, ground):
     """Start the transaction before the takeover, and let it continue afterwards."""
 
-    def late():
+    def update_late():
         with ground.state.ledger.transaction() as connection:
             connection.execute("UPDATE series SET last = 40")
 
     with ThreadPoolExecutor(1) as threads:
         with open_other_transaction(leased_home) as other:
             leased_home.acquire(other)
-            waiting = threads.submit(late)
+            waiting = threads.submit(update_late)
             wait_for_blocked_connection(other)
         raised(LeaseLost, waiting.result, TIMEOUT_SECONDS)
     assert ground.state.ledger.rows("SELECT last FROM series") != [(40,)]

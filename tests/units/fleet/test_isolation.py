@@ -94,12 +94,12 @@ def create_home(fleet, base, own):
     name = fleet.new_home()
 
     @contextmanager
-    def opening(directory):
+    def open_state(directory):
         with State(directory, shared=Shared(fleet.pool.home(name), homes.key_of(KEY, name), base)) as state:
             yield state
 
     base.mkdir()
-    with laid_out(base, opening) as ground:
+    with laid_out(base, open_state) as ground:
         ground.commit(new("user/gone.md", ERASED_TEXT), run=by("task-0", fact="f" * 64))
         erase.erase("user/gone.md", erase.EraseGround(ground.state, ground.roots, STRICT, patience()))
         ground.commit(new("user/n.md", own.encode()), run=by("task-1"))

@@ -56,11 +56,11 @@ def run(fleet, tmp_path):
     """Return a function that runs a coroutine with an open node."""
 
     def run_act(act, **more):
-        async def at_a_node():
+        async def run_at_node():
             async with open_node(fleet, tmp_path, **more) as node:
                 await act(node)
 
-        asyncio.run(at_a_node())
+        asyncio.run(run_at_node())
 
     return run_act
 
@@ -204,12 +204,12 @@ def test_stale_nodes_and_copies_of_earlier_runs_are_removed(fleet, tmp_path):
 
     async def act():
         async with open_node(fleet, tmp_path, left):
-            await asyncio.to_thread(until, lambda: not left.exists() and known_nodes(fleet) == {"one"})
+            await asyncio.to_thread(until, lambda: not left.exists() and list_nodes(fleet) == {"one"})
 
     asyncio.run(act())
 
 
-def known_nodes(fleet):
+def list_nodes(fleet):
     with fleet.pool.connection() as connection:
         return {name for (name,) in connection.execute("SELECT name FROM node").fetchall()} & {"one", "old"}
 

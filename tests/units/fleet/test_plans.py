@@ -146,11 +146,11 @@ def record_statements(pool, home, base, monkeypatch, repetitions=1):
         return many(cursor, statement, rows)
 
     @contextmanager
-    def opening(directory):
+    def open_state(directory):
         with State(directory, shared=Shared(pool.home(home), KEY, base, CopyPosition(0, 0, 0))) as state:
             yield state
 
-    with laid_out(base, opening) as ground, monkeypatch.context() as patched:
+    with laid_out(base, open_state) as ground, monkeypatch.context() as patched:
         patched.setattr(psycopg.RawCursor, "execute", execute)
         patched.setattr(psycopg.RawCursor, "executemany", executemany)
         run_typical_day(ground, repetitions)

@@ -44,13 +44,13 @@ def test_connection_cut_while_idle_is_replaced(fleet, pool):
 def test_transaction_of_cut_connection_is_rolled_back(fleet, pool):
     ledger = pool.home(fleet.new_home())
 
-    def cut():
+    def cut_connection():
         with ledger.transaction() as connection:
             connection.execute("UPDATE series SET last = 40")
             end_session(fleet, ledger.rows(PID)[0][0])
             ledger.rows("SELECT 1")
 
-    raised(LedgerAway, cut)
+    raised(LedgerAway, cut_connection)
     assert ledger.rows("SELECT last FROM series") == [(0,)]
 
 

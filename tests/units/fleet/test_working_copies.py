@@ -267,13 +267,13 @@ def test_copy_interrupted_in_replay_is_rebuilt(nodes, monkeypatch):
     with open_for_change(one) as ground:
         ground.commit(ground.edit("user/a.md", b"# Other\n"), new("user/b.md", b"# B\n"), run=by("task-2"))
 
-    def cut_off(changes, locked_roots):
+    def interrupt_replay(changes, locked_roots):
         replay(changes[:1], locked_roots)
         shutil.copytree(two.directory, killed.directory)  # The state after a kill.
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(copied, "replay", cut_off)
+        patched.setattr(copied, "replay", interrupt_replay)
         raised(KeyboardInterrupt, read_files, two)
     for copy in (two, killed):
         assert read_files(copy) == {"user/a.md": b"# Other\n", "user/b.md": b"# B\n"}

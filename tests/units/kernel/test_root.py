@@ -199,12 +199,12 @@ def test_directory_is_not_read_and_file_is_not_listed(root):
 
 
 def test_file_removed_while_opened_is_not_found(root, trees):
-    def opened(*what):
+    def open_then_remove(*what):
         fd = root.resolver.open(*what)
         (trees.inside / "note.md").unlink()
         return fd
 
-    slow = Root(root.scope, root.fd, SimpleNamespace(name="slow", open=opened))
+    slow = Root(root.scope, root.fd, SimpleNamespace(name="slow", open=open_then_remove))
     raised(NotFound, slow.read_bytes, user("note.md"))
     (trees.inside / "note.md").touch()
     assert slow.examine(user("note.md")) is None
@@ -506,13 +506,13 @@ def test_open_directory_limits_names_and_handles_vanished(root, trees, monkeypat
     real = os.scandir
 
     @contextlib.contextmanager
-    def late(fd):
+    def scan_then_remove(fd):
         with real(fd) as scanned:
             listed = list(scanned)
         (trees.inside / "topic" / "one.md").unlink()
         yield iter(listed)
 
-    monkeypatch.setattr(os, "scandir", late)
+    monkeypatch.setattr(os, "scandir", scan_then_remove)
     with OpenDirectory(root, user("topic")) as opened:
         files = {item.name: item.status for item in opened.entries() if item.kind == "file"}
     assert files == {"one.md": None}
@@ -560,12 +560,12 @@ def read_links_during(root, folder, act):
 
     acts = iter([act])
 
-    def opened(dir_fd, path, purpose):
+    def open_after_act(dir_fd, path, purpose):
         if (path, purpose) == (folder, EXAMINE):
             next(acts, lambda: None)()
         return root.resolver.open(dir_fd, path, purpose)
 
-    return read_links(Root(root.scope, root.fd, SimpleNamespace(name="meddling", open=opened)))
+    return read_links(Root(root.scope, root.fd, SimpleNamespace(name="meddling", open=open_after_act)))
 
 
 def test_read_links_skips_folder_replaced_after_listing(root, trees):

@@ -96,7 +96,7 @@ def repeat_recovery(tx, _judged, _writing):
         pass
 
 
-def recover_by_hand(tx, _judged, _writing):
+def recover_directly(tx, _judged, _writing):
     with recover(tx.locked, tx._journal, lax(), ROOT_INFO):
         pass
 
@@ -105,7 +105,7 @@ def recover_by_hand(tx, _judged, _writing):
     ("act", "error"),
     [
         (repeat_recovery, RuntimeError),
-        (recover_by_hand, ManagedMemoryUnavailable),
+        (recover_directly, ManagedMemoryUnavailable),
         (lambda tx, judged, _: tx.write(judged), RuntimeError),
         (lambda _tx, _judged, writing: writing.finish(()) or writing.finish(()), ManagedMemoryUnavailable),
     ],

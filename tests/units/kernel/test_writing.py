@@ -96,7 +96,7 @@ def fail_call(monkeypatch, name, number):
 
 
 @contextmanager
-def any_umask():
+def clear_umask():
     before = os.umask(0)
     yield
     os.umask(before)
@@ -202,7 +202,7 @@ def test_root_moved_before_lock_is_an_escape(bound, trees, tmp_path):
 @pytest.mark.threat("T-LEAK-08", control="private_modes")
 def test_missing_directories_are_created_private_if_requested(root, trees, monkeypatch):
     raised(errors.NotFound, open_directory, root, user("topic/a"), create=False)
-    with any_umask(), open_directory(root, user("topic/a/b"), create=True) as directory:
+    with clear_umask(), open_directory(root, user("topic/a/b"), create=True) as directory:
         assert directory.created == (user("topic/a"), user("topic/a/b"))
         assert (directory.path, directory.root) == (user("topic/a/b"), root)
     assert stat.S_IMODE((trees.inside / "topic/a/b").stat().st_mode) == 0o700
@@ -288,7 +288,7 @@ def test_staged_file_is_private_complete_and_synced(topic, trees, monkeypatch):
 
     monkeypatch.setattr(os, "write", record_write)
     monkeypatch.setattr(os, "fsync", lambda fd: (order.append("synced"), fsync(fd)))
-    with any_umask():
+    with clear_umask():
         staged = topic.stage(create_temporary_name(), b"content")
     assert order == [0o600, 0o600, "synced"]
     assert staged.digest == hash_content(b"content")

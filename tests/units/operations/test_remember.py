@@ -105,11 +105,11 @@ def test_only_a_finished_run_with_changes_commits(context):
 
 
 def test_escape_found_by_judge_fails_the_run(context, tmp_path):
-    def plant(_request):
+    def plant_link(_request):
         (user(context) / "a.md").symlink_to(tmp_path / "outside" / "secret.md")
         return say("Saved.")
 
-    assert run_steps(context, calls(write()), plant).error.code == "remember_path_escape"
+    assert run_steps(context, calls(write()), plant_link).error.code == "remember_path_escape"
     assert (tmp_path / "outside" / "secret.md").read_text() == f"{CANARY}\n"
 
 

@@ -106,18 +106,18 @@ def test_pending_review_includes_stamp_of_commit(ground, context):
 
 
 def test_review_is_decided_once_even_if_not_recorded(ground, context):
-    def reject_it(review, _):
+    def reject_and_check(review, _):
         document = reject(review, context).as_json()
         assert (document["status"], records(ground.state)[-1].kind) == ("rejected", "rejected")
 
-    def die_before_it_is_noted(review, review_digest):
+    def interrupt_before_record(review, review_digest):
         with patch.object(review_module, "close", raising(KeyboardInterrupt)):
             raised(KeyboardInterrupt, approve, review, review_digest, context)
 
     decisions = (
-        reject_it,
+        reject_and_check,
         lambda review, review_digest: approve(review, review_digest, context),
-        die_before_it_is_noted,
+        interrupt_before_record,
     )
     for number, decide in enumerate(decisions):
         path = f"n{number}.md"
@@ -363,7 +363,7 @@ def test_second_undo_is_rejected_and_undo_can_be_undone(ground, context):
 
 
 def test_undo_restores_trust_known_to_ledger(ground, context):
-    def source(path, content):
+    def read_source(path, content):
         scope, _, rel = path.partition("/")
         return source_of(ground.state, root_key(ground.state, ground.roots[scope]), rel, digest(content))
 
@@ -373,9 +373,9 @@ def test_undo_restores_trust_known_to_ledger(ground, context):
     undoing = done(undo("task-2", context)).task_id
     trusts = {row.change.path.text: row.change.trust for row in of_task(ground.state, undoing).changes}
     assert trusts == {"user/b.md": Trust.AGENT, "project/p.md": Trust.WORKSPACE}
-    assert source("user/b.md", b"one\n").task == "task-1"
+    assert read_source("user/b.md", b"one\n").task == "task-1"
     # This memory did not write it, and an undo does not change that.
-    assert source("project/p.md", b"# P\nproject\n") is None
+    assert read_source("project/p.md", b"# P\nproject\n") is None
 
 
 def test_rejected_undo_gives_reason_and_writes_nothing(ground, context, tmp_path):
