@@ -89,7 +89,7 @@ def rendered(document):
         for message in document["messages"]
     ]
     rest = {key: value for key, value in document.items() if key not in {"messages", "model"}}
-    return "\n".join([*parts, "--- beside the messages", json.dumps(rest, indent=1), ""])
+    return "\n".join([*parts, "--- other members", json.dumps(rest, indent=1), ""])
 
 
 if __name__ == "__main__":

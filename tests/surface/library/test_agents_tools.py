@@ -53,7 +53,7 @@ def test_a_fact_is_remembered_recalled_shown_and_forgotten_by_the_digest_of_its_
         [("forget", {"description": "dark mode", "digest": None})],
     )
     assert re.search(rf"<<memory (\w+)>>\n{path} \(trust: agent\)\n.*{FACT}\n+<<end \1>>", shown)
-    assert other.startswith("error: what would go now is not what the preview of this digest showed")
+    assert other.startswith("error: the entries to remove changed since the preview with this digest")
     assert gone == f"forgot 1: {path}"
     assert "nothing would be forgotten" in nothing
     opened.undo(opened.history()[0].task)

@@ -95,7 +95,7 @@ def test_what_is_held_back_from_models_is_not_released_by_a_pin(daemon, owner):
     for path, other in ((PATH, "user/pinned/a.md"), ("user/pinned/b.md", "user/b.md")):
         lay(daemon, text, path)
         status, told = sent(owner, "pin", path=path)
-        assert (status, f"{path} is held back from models (instructions)" in told) == (409, True)
+        assert (status, f"{path} is withheld from models (instructions)" in told) == (409, True)
         assert not (daemon.root("user").parent / other).exists()
         assert b"withheld from models" in owner.get(f"/w/{daemon.key}/entry?path={path}").body
 
@@ -184,7 +184,7 @@ def test_an_entry_is_pinned_unpinned_and_a_pin_is_undone_in_plain_words(daemon, 
     assert owner.get(f"/w/{daemon.key}/edit?path=user/pinned/a.md").status >= 400
     lay(daemon, b"another\n")
     status, told = sent(owner, "pin", path="user/pinned/a.md")
-    assert (status, told) == (409, "user/a.md stands there already; rename one of the two refused")
+    assert (status, told) == (409, "user/a.md exists already; rename one of the two refused")
     file.unlink()
     assert sent(owner, "pin", path="user/pinned/a.md")[1] == "The entry is now user/a.md."
     page = owner.get(f"/w/{daemon.key}/entry?path=user/a.md").body.decode()

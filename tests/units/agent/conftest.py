@@ -1,4 +1,4 @@
-"""A cancel handle for runs and questions."""
+"""Fixtures of the agent tests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""An ordinary tree and its root, opened by each resolver."""
+"""Fixtures: a directory tree and its root, opened by either resolver."""
 
 import os
 
