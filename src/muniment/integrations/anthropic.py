@@ -12,7 +12,7 @@ M1 Each command is judged by the policy. One that changes anything is a commit o
 M2 Whatever is asked, what comes is an answer or the SDK's `ToolError`: its runner would show the model the
    `repr` of any other exception. Neither holds a host path, nor a text of a file that the model may not read.
 M3 A text that was created is viewed again byte for byte: a model sees bodies of entries, and the front matter
-   stays code's (`threat-model/decisions/0040-a-memory-file-is-a-body.md`).
+   stays code's (`threat-model/decisions/0040-expose-entry-bodies-to-memory-tools.md`).
 M4 What is written has the trust that the caller names at most, and no more than the least of what was viewed
    by the same object before: make one a conversation.
 M5 What was refused, an escape too, leaves nothing behind for the next command.
