@@ -238,7 +238,7 @@ def source_for_children(name=None):
         name: a control; None: all controls that are off now.
     """
     names = _off if name is None else [name]
-    # Leave no names behind: a test checks the state of the process.
+    # Remove all names again: a test checks the state of the process.
     return "".join(
         f"import sys; sys.path.extend(sys.argv[3:]); sys.path.append({TESTS!r})\n"
         f"from threats.switches import switch_off_for_good; switch_off_for_good({each!r})\n"
