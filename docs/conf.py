@@ -21,12 +21,12 @@ from sphinx.ext.napoleon import Config, GoogleDocstring
 DOCS = Path(__file__).parent
 PROJECT = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 SECTIONS = {
-    "Use it": "first-day commands setup mcp page projects recall models",
+    "Use it": "first-day commands setup mcp page projects recall models glossary",
     "From a program": "library daemon http acp adapters api api-types api-client api-testing api-hosts",
     "Run it": "configuration operations moving platforms fleet",
     "What it promises": "entry-format security confinement policies conformance",
 }
-"""The pages by their place in the sidebar; a build fails if one is missing."""
+"""The pages of each section of the sidebar; the build fails if one is missing."""
 
 HEADINGS = ("Args:", "Attributes:", "Raises:", "Returns:", "Yields:")
 """The sections of a docstring."""
@@ -63,7 +63,7 @@ def convert_page(_app: Sphinx, name: str, source: list[str]) -> None:
 
 
 def convert_markup(text: str) -> str:
-    """Return text of a docstring, whose one markup is `code`, as reStructuredText."""
+    """Return the text of a docstring, whose only markup is `code`, as reStructuredText."""
     outside, *pairs = re.split(r"`([^`]+)`", text)
     converted = escape(outside)
     for code, after in zip(pairs[::2], pairs[1::2], strict=True):
@@ -74,7 +74,7 @@ def convert_markup(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Return text in which no character is markup."""
+    """Return `text` with all markup characters escaped."""
     return re.sub(r"([*|`\\]|_(?!\w))", r"\\\1", text)
 
 
@@ -96,7 +96,7 @@ def convert_block(block: str) -> str:
 
 
 def field_lines(kind: type[Any]) -> list[str]:
-    """Return the section of a docstring for the fields of a result, whose meaning is beside their type."""
+    """Return the docstring section for the fields of a result; their annotations contain the meaning."""
     lines = ["", "Attributes:"]
     for each in fields(kind):
         match ast.parse(str(each.type), mode="eval").body:
@@ -108,12 +108,12 @@ def field_lines(kind: type[Any]) -> list[str]:
 
 
 def is_result(of: Any) -> bool:
-    """Whether an object is a class of `muniment.types` with fields."""
+    """Return whether an object is a class of `muniment.types` with fields."""
     return isinstance(of, type) and is_dataclass(of) and of.__module__.startswith("muniment.types")
 
 
 def convert_docstring(_app: Sphinx, _kind: str, _name: str, of: Any, _options: Any, lines: list[str]) -> None:
-    """Turn a docstring, which is written in the style of Google and in markdown, into reStructuredText.
+    """Convert a docstring in Google style and markdown to reStructuredText.
 
     Indented blocks are code.
     """
@@ -130,7 +130,7 @@ def convert_docstring(_app: Sphinx, _kind: str, _name: str, of: Any, _options: A
 def convert_signature(
     _app: Sphinx, _kind: str, _name: str, of: Any, _options: Any, given: str | None, returned: str | None
 ) -> tuple[str | None, str | None]:
-    """Show what a method of a client returns, not the plan that it is made of; no constructor of a result."""
+    """Show the final result type of client methods, and hide the constructors of results."""
     if is_result(of):
         return "", None
     result = re.fullmatch(r"\S*Generator\[\S*Try, \S*HttpReply \| \S*Lost, (.+)\]", returned or "", re.DOTALL)
@@ -138,14 +138,14 @@ def convert_signature(
 
 
 def finish(app: Sphinx, error: Exception | None) -> None:
-    """Make the first page the one that a web server shows for the folder."""
+    """Copy the first page to `index.html`, which web servers show for a folder."""
     if error is None and app.builder.name == "html":
         shutil.copy(Path(app.outdir, f"{root_doc}.html"), Path(app.outdir, "index.html"))
 
 
 def setup(app: Sphinx) -> None:
     """Connect the functions above; Sphinx calls this."""
-    app.add_lexer("jsonl", TextLexer)  # with who sends a line before it
+    app.add_lexer("jsonl", TextLexer)  # each line starts with its sender
     app.connect("source-read", convert_page)
     app.connect("autodoc-process-docstring", convert_docstring)
     app.connect("autodoc-process-signature", convert_signature)

@@ -1,17 +1,17 @@
 """Long-term memory for AI agents as plain markdown, written by a model that is treated as hostile.
 
-Start with `muniment.open`; `muniment.Sandbox` offers the confined tools alone. `__all__` lists every stable
+Start with `muniment.open`; `muniment.Sandbox` offers only the confined tools. `__all__` lists every stable
 name, and `muniment.types` every result type; docs/api.md describes them. Everything else is private.
 
-A name is loaded when it is first used, so importing this package costs nothing and does nothing.
+A name is loaded when it is first used, so importing this package has no cost and no side effects.
 """
 
 import sys
 
-if sys.version_info < (3, 11):  # noqa: UP036  it says what an old one needs, before anything that it lacks
+if sys.version_info < (3, 11):  # noqa: UP036  an old Python must fail with this message
     _HERE = ".".join(map(str, sys.version_info[:2]))
     _NEEDED = f"muniment needs Python 3.11 or later, and this is Python {_HERE}"
-    # While `python -m muniment` looks for the package, its first argument is just that.
+    # While `python -m muniment` searches for the package, its first argument is "-m".
     raise SystemExit(_NEEDED) if sys.argv[:1] == ["-m"] else ImportError(_NEEDED)
 
 from importlib import import_module

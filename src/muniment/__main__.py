@@ -1,4 +1,4 @@
-"""`python -m muniment` is `muniment`."""
+"""Run the command line as `python -m muniment`."""
 
 from muniment.cli.entry import main
 

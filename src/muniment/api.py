@@ -67,10 +67,10 @@ R = TypeVar("R", RememberResult, ForgetResult, DreamResult, UndoResult)
 
 
 class Memory:
-    """An open memory: a policy over bound roots. Threads may share one; close it when done.
+    """An open memory: a policy over bound roots. Threads may share one; close it after use.
 
-    Build one with `open`. Elsewhere than on Linux it is read; a method that writes raises there
-    `PlatformUnsupported`, unless the policy says `require = "none"`.
+    Create one with `open`. On systems other than Linux it is read-only: a method that writes raises
+    `PlatformUnsupported`, unless the policy sets `require = "none"`.
 
     Attributes:
         place: the policy and the bound roots.
@@ -93,30 +93,31 @@ class Memory:
         cancel: Cancel | None = None,
         observe: Observer = lambda _: None,
     ) -> RememberResult:
-        """File a fact.
+        """Store a fact.
 
         Args:
             content: the fact; trimmed, then 1 to 65 536 bytes of UTF-8 without NUL.
-            scope: the one scope that may be written; None: the agent chooses.
+            scope: the only scope that may be written; None: the agent chooses.
             context: `workspace`, or `clean`: the agent sees nothing of the memory.
             trust: who the fact comes from: `owner`, `workspace`, `agent` or `external`.
             dry_run: judge and report, commit nothing.
-            task_id: makes the same request, made twice, be carried out once; see `RememberRequest`.
-            detail: the result's `detail` holds the model's last words, fenced as data.
-            expires: the last day on which it is shown, or in how many days, such as `30d`; None: it is never
-                hidden, whatever its words say ("until 2026-12-31").
+            task_id: if the same request is made twice with it, it is carried out once; see `RememberRequest`.
+            detail: include the model's last text in the result's `detail`, fenced as data.
+            expires: the last day on which the fact is shown, or a number of days such as `30d`; None: it is
+                never hidden, even if its text contains a date ("until 2026-12-31").
             cancel: ends the run early.
-            observe: told of every tool call.
+            observe: called for every tool call.
 
         Raises:
-            InvalidContent, InvalidScope: it cannot be carried out.
+            InvalidContent, InvalidScope: the request is invalid.
             RememberPathEscape: the agent tried to leave the memory; nothing was committed.
             JobError: the agent ended without effect.
-            JobTimeout, JobFailed, Cancelled: so did the run.
-            StoreConflict: someone else changed what the run rested on; where the policy retries, twice.
-            PendingReview: the owner has to approve it first; nothing was committed.
+            JobTimeout, JobFailed, Cancelled: the run ended without effect.
+            StoreConflict: another process changed entries that the run relied on; after two retries, if the
+                policy retries.
+            PendingReview: the owner must approve the change first; nothing was committed.
             ManagedMemoryUnavailable: a root cannot be used, with the reason.
-            BadArguments: an argument has the wrong type, or `trust` is another word.
+            BadArguments: an argument has the wrong type, or `trust` is unknown.
         """
         check_texts(content=content)
         check_optional_texts(scope=scope, context=context, task_id=task_id)
@@ -143,10 +144,10 @@ class Memory:
         """Remember as `remember` does, and return a failure in the result's `error` instead of raising it.
 
         Args:
-            request: what to remember.
+            request: the request.
             cancel: ends the run early.
-            observe: told of every tool call.
-            witness: told of every message between model and run, as a transcript is. It must not raise.
+            observe: called for every tool call.
+            witness: called for every message between model and run, as for a transcript. It must not raise.
         """
         from muniment.operations.remember import remember
 
@@ -162,24 +163,25 @@ class Memory:
         task_id: str | None = None,
         cancel: Cancel | None = None,
     ) -> ForgetResult:
-        """Remove an entry by its path, or what a description means, be it an item of a list or a paragraph.
+        """Remove an entry by its path, or the entry, list item or paragraph that a description means.
 
         Args:
-            query: a path such as `user/editor.md`, or a description. A language model says what it means;
-                without one all its words must be there, but for those that say nothing, such as `the`.
-            scope: where alone to look; None: everywhere.
-            dry_run: only say what would go, write nothing.
-            digest: of the result of a dry run: if something else would go now, nothing is removed.
-            task_id: as of `remember`.
+            query: a path such as `user/editor.md`, or a description. A language model finds what it means.
+                Without one, all its words must match, except common ones such as `the`.
+            scope: the only scope to search; None: all.
+            dry_run: only report what would be removed, write nothing.
+            digest: of the result of a dry run: if the result would differ now, nothing is removed.
+            task_id: as for `remember`.
             cancel: ends it early.
 
         Raises:
-            InvalidContent, InvalidScope: the request cannot be carried out.
-            JobFailed: more is meant than one forget may remove, or the model failed.
-            JobError: what would go is not what the digest names.
+            InvalidContent, InvalidScope: the request is invalid.
+            JobFailed: more matches than one forget may remove, or the model failed.
+            JobError: the result would differ from the digest.
             JobTimeout, Cancelled: it ended before anything was written.
-            StoreConflict: someone else changed what was to be removed; where the policy retries, twice.
-            PendingReview: the owner has to approve it first.
+            StoreConflict: another process changed the entries to remove; after two retries, if the policy
+                retries.
+            PendingReview: the owner must approve the change first.
             ManagedMemoryUnavailable: a root or the state cannot be used. In all cases nothing was removed.
         """
         check_texts(query=query)
@@ -202,20 +204,20 @@ class Memory:
         task_id: str | None = None,
         cancel: Cancel | None = None,
     ) -> DreamResult:
-        """Tidy the memory: merge what says the same, remove what has expired, count the rest.
+        """Tidy the memory: merge duplicates, remove expired entries, count the rest.
 
         Args:
-            scope: where alone; None: everywhere.
-            dry_run: only say what would be done, write nothing.
-            attended: False: nobody has asked for this dream, and what it would remove waits for the owner.
-            task_id: as of `remember`.
+            scope: the only scope to tidy; None: all.
+            dry_run: only report what would be done, write nothing.
+            attended: False: no user requested this dream, and its removals wait for the owner.
+            task_id: as for `remember`.
             cancel: ends it early.
 
         Raises:
-            InvalidScope, InvalidContent: the request cannot be carried out.
+            InvalidScope, InvalidContent: the request is invalid.
             JobFailed, JobTimeout, Cancelled: it ended before anything was written.
-            StoreConflict: someone else kept changing what was to be merged.
-            PendingReview: the owner has to approve it first.
+            StoreConflict: another process kept changing the entries to merge.
+            PendingReview: the owner must approve the change first.
             ManagedMemoryUnavailable: a root or the state cannot be used. In all cases nothing was changed.
         """
         check_optional_texts(scope=scope, task_id=task_id)
@@ -239,18 +241,19 @@ class Memory:
         choose: bool = False,
         patience: Patience | None = None,
     ) -> Recalled:
-        """What helps with a message: entries, and a text of them to be put before a model.
+        """Return entries that help with a message, and a text of them to put before a model.
 
         Do not raise if the memory fails: the result is empty then and has the `error`.
 
         Args:
             query: the message, or some words.
-            exclude: ids of entries that were shown already; one that was changed since may come again.
-            scope: where alone to look; None: everywhere.
-            limit: entries at most, 1 to 20; None: 5.
-            budget: tokens of the text at most, a token being three bytes; None: 2 000.
-            choose: let the language model, if there is one, pick among what the search finds.
-            patience: until when to look; None: however long it takes.
+            exclude: ids of entries that were already shown; an entry that changed since may be returned
+                again.
+            scope: the only scope to search; None: all.
+            limit: maximum number of entries, 1 to 20; None: 5.
+            budget: maximum tokens of the text, a token being three bytes; None: 2 000.
+            choose: let the language model, if there is one, choose among the results of the search.
+            patience: limit of the search; None: no limit.
 
         Raises:
             BadArguments: an argument has the wrong type, or the limit is out of range.
@@ -284,16 +287,16 @@ class Memory:
         state: Mapping[str, Any] | None = None,
         repeat_after: int | None = None,
     ) -> Conversation:
-        """The memory in a chat loop, see `recall.conversation`; close it before this.
+        """Return the memory for a chat loop, see `recall.conversation`; close it before this memory.
 
         Args:
-            budgets: how many tokens the memory may take.
+            budgets: how many tokens the memory may use.
             compacting: how to keep the history small; None: the host does it.
-            choose: as of `recall`.
-            parent: ends all that runs once cancelled.
+            choose: as for `recall`.
+            parent: ends all running work when cancelled.
             state: of an earlier run of the same conversation, from its `as_json`.
-            repeat_after: tokens of the conversation behind which a memory that was told whole may be told
-                again; None: 30 000.
+            repeat_after: tokens of the conversation after which a complete entry may be injected again; None:
+                30 000.
         """
         from muniment.recall.conversation import Conversation
         from muniment.recall.session import REPEAT_AFTER
@@ -309,33 +312,34 @@ class Memory:
         )
 
     def subagent(self, enqueue: Enqueue | None = None) -> SubagentMemory:
-        """The memory of some subagents, see `recall.subagent`.
+        """Return the memory for subagents, see `recall.subagent`.
 
         Args:
-            enqueue: what hands in a fact to be remembered with trust `agent`, such as a daemon's client;
-                None: they have no tool for that.
+            enqueue: submits a fact to be remembered with trust `agent`, such as a method of a daemon's
+                client;
+                None: subagents have no tool for that.
         """
         return SubagentMemory(self.recaller, tuple(self.place.roots), enqueue=enqueue)
 
     @cached_property
     def recaller(self) -> Recaller:
-        """What recalls from this memory."""
+        """Return the recaller of this memory."""
         return self._opened.enter_context(closing(recaller_of(self.place)))
 
     def _chooser(self) -> Chooser | None:
         return chooser_of(self.place, self._model)
 
     def undo(self, task_id: str, *, cancel: Cancel | None = None) -> UndoResult:
-        """Take back what a task did: its files are again what they were, byte for byte.
+        """Undo the changes of a task: its files have their earlier content again, byte for byte.
 
         Args:
-            task_id: as results and `history` have it.
+            task_id: from a result or `history`.
             cancel: ends it early.
 
         Raises:
             NotFound: no such task has changed this memory.
-            UndoOverlap: its files were changed since; the error names them. Nothing was written.
-            AlreadyUndone, Erased: there is nothing to take back, or nothing to take it from.
+            UndoOverlap: its files were changed since; the error lists them. Nothing was written.
+            AlreadyUndone, Erased: the task is already undone, or its data was erased.
             InvalidScope: the task changed other directories.
             Refused, QuotaExceeded: the policy does not allow it.
             ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: nothing was written.
@@ -346,35 +350,35 @@ class Memory:
         return _without_failure(undo(task_id, self.place, cancel=cancel))
 
     def history(self, path: str | None = None) -> tuple[CommittedStep, ...]:
-        """What was committed, the newest first; see `operations.review.history_of`."""
+        """Return the committed steps, the newest first; see `operations.review.history_of`."""
         from muniment.operations.review import history_of
 
         check_optional_texts(path=path)
         return history_of(self.place, path)
 
     def why(self, path: str) -> Origin:
-        """Say where a file comes from, and if it still is what was committed: `operations.review.why_of`."""
+        """Return the origin of a file, and whether it changed since; see `operations.review.why_of`."""
         from muniment.operations.review import why_of
 
         check_texts(path=path)
         return why_of(self.place, path)
 
     def review(self, review_id: str) -> ReviewShown:
-        """A change-set that waits, with the digest that `approve` takes; see `operations.review.show`."""
+        """Return a pending review, with the digest that `approve` needs; see `operations.review.show`."""
         from muniment.operations.review import show
 
         check_texts(review_id=review_id)
         return show(review_id, self.place)
 
     def approve(self, review_id: str, digest: str, *, cancel: Cancel | None = None) -> ReviewDecision:
-        """Commit a waiting change-set that still is what `review` showed; see `operations.review.approve`."""
+        """Commit a pending change set that `review` returned; see `operations.review.approve`."""
         from muniment.operations.review import approve
 
         check_texts(review_id=review_id, digest=digest)
         return approve(review_id, digest, self.place, cancel=cancel)
 
     def reject(self, review_id: str, *, cancel: Cancel | None = None) -> ReviewDecision:
-        """Decide that a change-set is never committed; see `operations.review.reject`."""
+        """Reject a pending change set; it is never committed. See `operations.review.reject`."""
         from muniment.operations.review import reject
 
         check_texts(review_id=review_id)
@@ -385,13 +389,13 @@ class Memory:
 
         Args:
             scope: the only scope to list; None: all.
-            limit: the most entries to list; None: all.
-            expired: list expired entries too.
+            limit: the maximum number of entries; None: all.
+            expired: list expired entries also.
 
         Raises:
             InvalidScope: no such scope is bound.
             ManagedMemoryUnavailable, PathEscape: a root or the state cannot be used.
-            BadArguments: the limit is not a whole number from 1 on.
+            BadArguments: the limit is not a positive integer.
         """
         from muniment.operations.listing import list_entries
 
@@ -406,7 +410,7 @@ class Memory:
             path: of the entry, such as `user/editor.md`, or its address (`muniment://…`).
 
         Raises:
-            NotFound: no entry is there.
+            NotFound: the path has no entry.
             PathEscape, Refusal, ToolError: not a path of the memory, or not a readable text.
             ManagedMemoryUnavailable: a root or the state cannot be used.
         """
@@ -424,18 +428,18 @@ class Memory:
         dry_run: bool = False,
         cancel: Cancel | None = None,
     ) -> EditResult:
-        """Give an entry another text, as its owner; its front matter stays. See `operations.edit.edit`.
+        """Replace the text of an entry, as its owner; its front matter stays. See `operations.edit.edit`.
 
         Args:
             path: of the entry, or its address.
             text: the new text, without front matter.
-            digest: that `show` returned with the old text; None: replace whatever is there now.
+            digest: that `show` returned with the old text; None: replace any current text.
             dry_run: judge and report, commit nothing.
             cancel: ends it early.
 
         Raises:
             InvalidContent: the text is empty; to remove an entry, use `forget`.
-            NotFound: no entry is there.
+            NotFound: the path has no entry.
             StoreConflict: the entry changed since `digest`.
             RememberRefused: a gate or the policy does not allow it.
             PendingReview: the policy requires a review of every change.
@@ -449,16 +453,16 @@ class Memory:
         return edit(self.place, path, text, read_digest=digest, dry_run=bool(dry_run), cancel=cancel)
 
     def pin(self, path: str, *, dry_run: bool = False, cancel: Cancel | None = None) -> PinResult:
-        """Pin an entry, so that no run changes it and recall looks at it first; unpin a pinned one.
+        """Pin an entry, so that no run changes it and recall prefers it; unpin a pinned one.
 
         Args:
-            path: of the entry, or its address; of a pinned one, the path in `pinned/`.
+            path: of the entry, or its address; for a pinned one, the path in `pinned/`.
             dry_run: judge and report, commit nothing.
             cancel: ends it early.
 
         Raises:
-            NotFound: no entry is there.
-            RememberRefused: the policy does not allow it, the entry is withheld, or the new path is taken.
+            NotFound: the path has no entry.
+            RememberRefused: the policy does not allow it, the entry is withheld, or the new path exists.
             PathEscape, Refusal, ToolError: not a path of the memory, or not a readable file.
             ManagedMemoryUnavailable, DeadlineExceeded, Cancelled, StoreConflict: nothing was written.
         """
@@ -474,10 +478,10 @@ class Memory:
         scope: str | None = None,
         format: str | None = "tar",  # noqa: A002  as the command names it
     ) -> ExportResult:
-        """Write every entry, with its origin, to one file that an import reads.
+        """Write every entry, with its origin, to one file that an import can read.
 
         Args:
-            file: the path of a new file, which this user alone can read, or an open binary file.
+            file: the path of a new file, which only this user can read, or an open binary file.
             scope: the only scope to export; None: all.
             format: `tar` or `jsonl`.
 
@@ -492,10 +496,10 @@ class Memory:
         return export(self.place, file, scope=scope, format=format or "tar")
 
     def index(self, *, dry_run: bool = False, cancel: Cancel | None = None) -> IndexResult:
-        """Write the indexes anew from the entries, and verify them; see `operations.owner.index`.
+        """Rebuild the indexes from the entries, and verify them; see `operations.owner.index`.
 
         Args:
-            dry_run: only verify the indexes as they are.
+            dry_run: only verify the current indexes.
             cancel: ends it early.
 
         Raises:
@@ -511,7 +515,7 @@ class Memory:
 
         Args:
             verb: `list`, `read`, `create`, `modify` or `delete`.
-            path: such as `user/editor.md`, or an address; no entry needs to be there.
+            path: such as `user/editor.md`, or an address; the entry need not exist.
 
         Raises:
             BadArguments: no such verb.
@@ -524,7 +528,7 @@ class Memory:
     def erase(
         self, target: str, *, dry_run: bool = False, cancel: Cancel | None = None
     ) -> ErasePlan | EraseResult:
-        """Erase an entry, or the files that a task wrote, with the whole history, for good.
+        """Erase an entry, or the files that a task wrote, with the complete history, permanently.
 
         Args:
             target: the path of an entry, its address, or the id of a task.
@@ -532,7 +536,7 @@ class Memory:
             cancel: ends it early, before anything is erased.
 
         Raises:
-            NotFound: nothing is known of it.
+            NotFound: the target is unknown.
             PathEscape, Refusal, ToolError: not a path of a file that can be erased.
             InvalidScope: the task wrote to directories that are not bound here.
             StoreConflict, ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: run it again.
@@ -543,13 +547,13 @@ class Memory:
         return erase(self.place, target, dry_run=bool(dry_run), cancel=cancel)
 
     def reviews(self) -> tuple[Review, ...]:
-        """List the change-sets that wait for the owner; see `operations.review.list_reviews`."""
+        """List the change sets that wait for the owner; see `operations.review.list_reviews`."""
         from muniment.operations.review import list_reviews
 
         return list_reviews(self.place)
 
     def close(self) -> None:
-        """Give the roots back, and the language model if `open` built it."""
+        """Close the roots, and the language model if `open` created it."""
         self._opened.close()
 
     def __enter__(self) -> Self:
@@ -589,30 +593,32 @@ def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.op
     """Open the memory of a workspace.
 
     Args:
-        workspace: a directory in it; it is the nearest ancestor with `.git`, else that itself. None: look for
-            one from here; without `.git` there is no `project`. Worktrees share that of their clone.
-        policy: name or path; default from the configuration, else `strict`.
+        workspace: a directory in it; the workspace is the nearest ancestor with `.git`, otherwise the
+            directory. None: search from the current directory; without `.git` the scope
+            `project` is not bound. Worktrees share the memory of their clone.
+        policy: name or path; default from the configuration, otherwise `strict`.
         roots: directories to bind to scopes instead of the default ones.
-        symlinks: links beneath the roots, `refuse` or `beneath`; default as configured, else `refuse`.
-        model: `rules` (default), the name of a language model, or an object, which stays the caller's.
-        base_url: where the language model answers, such as `http://127.0.0.1:8080/v1`.
-        api_key_file: where its key stands, read once; default `$MUNIMENT_API_KEY`, which stays there.
-        protocol: how to speak with it, one of `agent.model.PROTOCOLS`.
+        symlinks: how to treat links under the roots, `refuse` or `beneath`; default from the configuration,
+            otherwise `refuse`.
+        model: `rules` (default), the name of a language model, or an object, which the caller closes.
+        base_url: the address of the model's server, such as `http://127.0.0.1:8080/v1`.
+        api_key_file: the file with its key, read once; default: the value of `$MUNIMENT_API_KEY`.
+        protocol: of its server, one of `agent.model.PROTOCOLS`.
         on_model_failure: if the model fails, let the rules do the work (`rules`, default) or `fail` the task.
         home: instead of `$MUNIMENT_HOME`.
-        in_process: run the tools in this process; the policy must say `require = "none"`.
+        in_process: run the tools in this process; the policy must set `require = "none"`.
 
     Raises:
-        ConfigInvalid: a setting cannot be used.
+        ConfigInvalid: a setting is invalid.
         PolicyInvalid: the policy does not load.
         InvalidScope: a root is bound to a scope that the policy does not declare.
         ManagedMemoryUnavailable, StateTooNew: a root or the state directory cannot be used, with the reason.
-        DeadlineExceeded: an interrupted commit cannot be taken back, since somebody holds its root's lock.
+        DeadlineExceeded: an interrupted commit cannot be rolled back, because another process locks its root.
         ConfinementUnavailable: the policy requires more than this system offers.
     """
     named = model if model is None or isinstance(model, str) else None
     if named is not model and (base_url or api_key_file or protocol):
-        raise ConfigInvalid("base_url, api_key_file and protocol go with a model's name, not with an object")
+        raise ConfigInvalid("base_url, api_key_file and protocol need the name of a model, not an object")
     if IS_LINUX and not in_process:
         _start_zygote()
     environment = dict(os.environ) if home is None else {**os.environ, HOME_VARIABLE: os.fspath(home)}

@@ -1,9 +1,9 @@
-"""The library for asyncio: `AsyncMemory` has the operations of `Memory`, each carried out in a thread.
+"""The library for asyncio: `AsyncMemory` has the operations of `Memory`, each run in a thread.
 
     async with await muniment.AsyncMemory.open(workspace=".") as memory:
         result = await memory.remember("The user prefers dark mode in all editors")
 
-A task that is cancelled ends its operation early: what was not committed by then is not written.
+A cancelled task ends its operation early: changes that are not committed yet are not written.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _LONG: Final = 1_000_000.0
-"""Seconds of a recall that only its task ends."""
+"""Seconds of a recall that has no other limit than the cancellation of its task."""
 
 MAX_THREADS: Final = 8
-"""Operations of one memory at once; others wait."""
+"""Concurrent operations of one memory; others wait."""
 
 
 class _Awaited(Generic[P, T]):
-    """A method of `AsyncMemory`, made of a method of `Memory`: same arguments, same documentation."""
+    """A method of `AsyncMemory`, derived from a method of `Memory`: same arguments, same documentation."""
 
     def __init__(self, method: Callable[Concatenate[Memory, P], T]) -> None:
         takes = inspect.signature(method).parameters
@@ -74,19 +74,19 @@ def _opener(make: Callable[P, Memory]) -> Callable[P, Coroutine[Any, Any, AsyncM
 
 
 def _close_opened(opening: asyncio.Future[Memory]) -> None:
-    """Close a memory that nobody waits for any more, if it was opened."""
+    """Close a memory that no caller waits for any more, if it was opened."""
     if not opening.cancelled() and opening.exception() is None:
         opening.result().close()
 
 
 class AsyncMemory:
-    """An open memory for asyncio; belongs to one event loop. Build one with `AsyncMemory.open`.
+    """An open memory for asyncio; belongs to one event loop. Create one with `AsyncMemory.open`.
 
-    If an operation is given a `cancel` of its own, cancelling its task sets another token, and has to wait
-    until the operation ends.
+    If an operation receives a `cancel` argument, cancelling its task sets another token, and waits until the
+    operation ends.
 
     Attributes:
-        memory: the memory for threads, for its conversations; closed with this.
+        memory: the memory for threads, for its conversations; closed with this object.
     """
 
     def __init__(self, memory: Memory) -> None:
@@ -115,7 +115,7 @@ class AsyncMemory:
     erase = _Awaited(Memory.erase)
 
     async def close(self) -> None:
-        """Wait for operations in progress, then close the memory; also if this is cancelled meanwhile."""
+        """Wait for operations in progress, then close the memory; also if this call is cancelled."""
         with Cancel() as unused:
             await until_ended(asyncio.get_running_loop().run_in_executor(None, self._close), unused)
 

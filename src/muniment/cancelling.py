@@ -1,11 +1,11 @@
-"""A cancellation token: its holder wants no more of a run; and work in threads for asynchronous callers.
+"""A cancellation token, and work in threads for asynchronous callers.
 
-C3 `Cancel.set` may be called from any thread and from a signal handler: none of its locks is held while
-   another one is waited for, and a thread that it interrupts may hold any of them.
-C4 A child is cancelled with its parent, and alone without it. Whichever is closed first, closing takes
-   nothing from the other.
+C3 `Cancel.set` may be called from any thread and from a signal handler. It never holds one of its locks while
+   it waits for another, and an interrupted thread may hold any of them.
+C4 A child is cancelled with its parent; its own cancellation does not affect the parent. Either may be closed
+   first, without an effect on the other.
 
-Standard library only, but for asynchronous callers; attacked by `tests/units/kernel/test_cancel.py`.
+Standard library only, except for asynchronous callers; attacked by `tests/units/kernel/test_cancel.py`.
 """
 
 from __future__ import annotations
@@ -24,33 +24,34 @@ T = TypeVar("T")
 
 
 class Cancel:
-    """Tells the threads of a run that its caller wants no more of it. Set once, never unset."""
+    """A token that cancels the threads of a run. Set once, never unset."""
 
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._is_set = False
         self._children: set[Cancel] = set()
         self._leave: Callable[[Cancel], None] | None = None
-        # Reentrant: a signal handler may call `set` while this very thread holds the lock.
+        # Reentrant: a signal handler may call `set` while this thread holds the lock.
         self._lock = threading.RLock()
 
     def set(self) -> None:
-        """Cancel. Wakes every wait that watches this token or a child of it; a second call changes nothing.
+        """Cancel: wake every wait on this token or a child of it; a second call has no effect.
 
         Cost: a system call for each of them.
         """
         with self._lock:
-            is_first, self._is_set = not self._is_set, True  # Before it wakes anybody who asks.
+            is_first, self._is_set = not self._is_set, True  # Before a waiting thread wakes and checks it.
             if is_first and self._fd >= 0:
                 os.eventfd_write(self._fd, 1)
             children = tuple(self._children)
-        for child in children:  # Not under the lock: another thread may hold a child's, and wait for ours.
+        # Without the lock: another thread may hold a child's lock and wait for this one.
+        for child in children:
             child.set()
 
     def child(self) -> Cancel:
-        """A token of its own that is set when this one is, or was (C4).
+        """Return a token that is set when this one is, or was (C4).
 
-        Close it when done: until then this token keeps it, and the descriptor that it takes.
+        Close it after use: until then this token refers to it, and it uses a descriptor.
 
         Raises:
             OSError: the process has no descriptor left.
@@ -65,11 +66,11 @@ class Cancel:
         return child
 
     def is_set(self) -> bool:
-        """Whether `set` was called."""
+        """Return whether `set` was called."""
         return self._is_set
 
     def fileno(self) -> int:
-        """A descriptor that is readable once cancelled.
+        """Return a descriptor that becomes readable when the token is cancelled.
 
         Raises:
             ValueError: the token was closed.
@@ -79,7 +80,7 @@ class Cancel:
         return self._fd
 
     def close(self) -> None:
-        """Give the descriptor back; only when nothing waits on the token any more."""
+        """Close the descriptor; only call this after all waits on the token have ended."""
         if self._leave is not None:
             self._leave(self)
         with self._lock:
@@ -99,11 +100,11 @@ class Cancel:
 
 
 async def in_thread(work: Callable[[Cancel], T]) -> T:
-    """Return the result of `work`, which runs in a thread while the loop goes on.
+    """Return the result of `work`, which runs in a thread while the event loop continues.
 
     Args:
-        work: gets a token that is set if the task is cancelled. Then the caller goes on at once, and work
-            that has not committed by then writes nothing.
+        work: receives a token that is set if the task is cancelled. In that case the caller continues at
+            once, and work that has not committed yet writes nothing.
     """
     import anyio
     import anyio.to_thread
@@ -121,7 +122,7 @@ async def in_thread(work: Callable[[Cancel], T]) -> T:
         return await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
     except anyio.get_cancelled_exc_class():
         cancel.set()
-        if not begun:  # Nor will it wait on the token, should it begin after this.
+        if not begun:  # If work begins after this, it will not wait on the token.
             cancel.close()
         raise
 
@@ -129,8 +130,8 @@ async def in_thread(work: Callable[[Cancel], T]) -> T:
 async def until_ended(running: asyncio.Future[T], cancel: Cancel) -> T:
     """Return the result of work in a thread; if the caller is cancelled, set the token and await its end.
 
-    However often it is cancelled: so whoever counts work in progress counts it until then, and whoever closes
-    the token does so after it.
+    This is true for any number of cancellations: a caller that counts work in progress counts it until the
+    end, and the token can be closed after it.
     """
     import asyncio
 
@@ -142,9 +143,9 @@ async def until_ended(running: asyncio.Future[T], cancel: Cancel) -> T:
         if not running.done():
             cancel.set()
         while not running.done():
-            # The scope keeps each wait from being cancelled again by one around it; a task has no such scope.
+            # The scope protects each wait from the cancellation of an outer scope; a task has no such scope.
             with anyio.CancelScope(shield=True), suppress(asyncio.CancelledError):
                 await asyncio.wait({running})
         if not running.cancelled():
-            running.exception()  # Nobody asks for it any more.
+            running.exception()  # Mark the exception as retrieved.
         raise

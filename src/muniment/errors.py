@@ -1,7 +1,7 @@
 """The errors of Muniment: one tree of classes, and one table of codes. Import every error from here.
 
-The kernel imports nothing of this, so its refusals are defined in `kernel/refusal.py`; all others are here.
-A class exists if somebody catches it or if it has fields; its `code` is the stable name of what happened.
+The kernel imports nothing from this module, so its errors are defined in `kernel/refusal.py`; all others are
+here. A class exists if a caller catches it or if it has fields; its `code` is the stable name of the event.
 If one class has several codes, it lists them, and the raising code chooses one. Messages are derived from
 fields; the daemon sends the sentences of the table instead.
 
@@ -28,7 +28,7 @@ fields; the daemon sends the sentences of the table instead.
     ├── Cancelled                 cancelled
     ├── PathEscape                path_escape
     │   └── RememberPathEscape    remember_path_escape
-    ├── Refusal                   (deny by name grammar or policy; expected, told in one line)
+    ├── Refusal                   (denied by name grammar or policy; expected, reported in one line)
     │   ├── BadName               bad_name
     │   └── Refused               refused
     ├── ToolError                 not_text, exists_as, not_read, no_match, not_unique, unknown_tool
@@ -50,8 +50,8 @@ fields; the daemon sends the sentences of the table instead.
         ├── QueueFull             remember_queue_full
         └── IdempotencyMismatch   idempotency_mismatch
 
-What a model is told is the message of a `PathEscape`, `Refusal` or `ToolError`: these never hold a
-host path or a file's content. Messages of the other classes are for people and may name host paths.
+A model receives the message of a `PathEscape`, `Refusal` or `ToolError`: these never contain a host path or a
+file's content. Messages of the other classes are for people and may contain host paths.
 """
 
 from __future__ import annotations
@@ -103,21 +103,21 @@ __all__ = [
     "Unreadable",
     "printable",
 ]
-"""The refusals of the kernel, for import from here."""
+"""The errors of the kernel, for import from here."""
 
 # -- codes -------------------------------------------------------------------------------------------
 
 
 class Meaning(NamedTuple):
-    """What a code means.
+    """The meaning of an error code.
 
     Attributes:
-        status: of an HTTP answer with it; 0: no answer has it.
-        sentence: what the daemon says; fixed, so that no answer, event or task can hold content, a token or a
-            host path by it. What a person needs beyond it stands in fields of its own: ids, paths, scopes.
+        status: of an HTTP response with it; 0: no response has it.
+        sentence: the daemon's message. It is fixed, so that no response, event or task can contain content, a
+            token or a host path. Other data for the user is in separate fields: ids, paths, scopes.
         ends_task: whether tasks end with it.
-        answer: the code of an answer where the library raises one without a status; "": of a defect.
-        recall: what it means where a recall is empty because of it; "": none is.
+        answer: the code of a response if the library raises one without a status; "": that of a defect.
+        recall: the message if a recall is empty because of it; "": not used.
     """
 
     status: int
@@ -128,15 +128,15 @@ class Meaning(NamedTuple):
 
 
 NOT_NOW: Final = frozenset({429, 503})
-"""Statuses of codes that may be others soon: the same may be asked again."""
+"""Statuses of temporary codes: the same request may succeed later."""
 
 CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
     {
         "invalid_request": Meaning(
-            400, "The body has a field that this request does not take, or one of the wrong type or size."
+            400, "The body has an unknown field, or a field of the wrong type or size."
         ),
         "invalid_json": Meaning(
-            400, "The body is no JSON object: see that no key is double and every character whole."
+            400, "The body is not a JSON object. Each key must be unique, and the text must be valid UTF-8."
         ),
         "invalid_content": Meaning(
             400, "`content` must be a text of 1 to 65536 bytes of UTF-8 after trimming."
@@ -147,15 +147,15 @@ CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
         ),
         "invalid_scope": Meaning(400, "`scope` must be a scope of the policy, or omitted."),
         "invalid_query": Meaning(
-            400, "`query` must be a text of 1 to 65536 bytes of UTF-8 with 1 to 64 words that say something."
+            400, "`query` must be a text of 1 to 65536 bytes of UTF-8 with 1 to 64 significant words."
         ),
         "workspace_required": Meaning(
             400,
-            "The daemon serves several workspaces. Name yours in the path: /workspaces/KEY-OR-PATH/memory/… "
+            "The daemon serves several workspaces. Select one in the path: /workspaces/KEY-OR-PATH/memory/… "
             "or /workspaces/KEY-OR-PATH/mcp. /readyz lists the keys.",
         ),
         "invalid_client_id": Meaning(400, "The client id is not registered for this token."),
-        "invalid_http": Meaning(400, "This is no valid HTTP request."),
+        "invalid_http": Meaning(400, "Invalid HTTP request."),
         "token_required": Meaning(401, "Send the token: Authorization: Bearer …"),
         "untrusted_workspace": Meaning(
             403,
@@ -163,15 +163,15 @@ CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
         ),
         "owner_required": Meaning(403, "Only the owner's token may do this."),
         "foreign_origin": Meaning(403, "Pages of other origins may not call the daemon."),
-        "not_found": Meaning(404, "There is nothing here."),
+        "not_found": Meaning(404, "Not found."),
         "remember_task_not_found": Meaning(404, "Workspace memory remember task not found."),
         "forget_task_not_found": Meaning(404, "Workspace memory forget task not found."),
         "dream_task_not_found": Meaning(404, "Workspace memory dream task not found."),
-        "bad_name": Meaning(400, "This is no path of an entry, such as user/editor/dark-mode.md."),
+        "bad_name": Meaning(400, "Invalid path of an entry; use one such as user/editor/dark-mode.md."),
         "task_not_found": Meaning(404, "No task of this id has changed the memory."),
-        "nothing_to_erase": Meaning(404, "Nothing of this name is remembered, nor was it."),
-        "review_not_found": Meaning(404, "There is no review of this id."),
-        "method_not_allowed": Meaning(405, "This path does not take this method."),
+        "nothing_to_erase": Meaning(404, "No entry has or had this name."),
+        "review_not_found": Meaning(404, "Review not found."),
+        "method_not_allowed": Meaning(405, "This path does not support this method."),
         "request_timeout": Meaning(408, "The request did not arrive in time."),
         "ui_not_local": Meaning(
             409,
@@ -187,21 +187,21 @@ CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
             ends_task=True,
             recall="The memory of this workspace cannot be used now.",
         ),
-        "review_closed": Meaning(409, "The review was decided before."),
+        "review_closed": Meaning(409, "The review is already decided."),
         "review_changed": Meaning(
-            409, "The digest is not that of the review as it is now; look at it again."
+            409, "The digest is not that of the current review; read the review again."
         ),
-        "store_conflict": Meaning(409, "The memory was changed by somebody else meanwhile.", ends_task=True),
+        "store_conflict": Meaning(409, "Another process changed the memory meanwhile.", ends_task=True),
         "undo_overlap": Meaning(409, "Later changes would be lost; undo those first."),
-        "already_undone": Meaning(409, "The task was undone before."),
-        "erased": Meaning(409, "What the task did, or was to do, was erased.", ends_task=True),
+        "already_undone": Meaning(409, "The task is already undone."),
+        "erased": Meaning(409, "The data of the task was erased.", ends_task=True),
         "pending_review": Meaning(
             409, "The change waits for the owner's approval; nothing was written.", ends_task=True
         ),
-        "path_escape": Meaning(409, "The change leads outside the memory; nothing was written."),
-        "refused": Meaning(409, "The policy refused the change; nothing was written."),
-        "quota": Meaning(409, "A quota of the policy would be passed; nothing was written."),
-        "content_rejected": Meaning(409, "A content gate refused the change; nothing was written."),
+        "path_escape": Meaning(409, "A path of the change is outside the memory; nothing was written."),
+        "refused": Meaning(409, "The policy denied the change; nothing was written."),
+        "quota": Meaning(409, "The change exceeds a quota of the policy; nothing was written."),
+        "content_rejected": Meaning(409, "A content gate rejected the change; nothing was written."),
         "body_too_large": Meaning(413, "The body is too large."),
         "unsupported_media_type": Meaning(415, "Send JSON: Content-Type: application/json"),
         "misdirected_request": Meaning(421, "The Host header is not one of this daemon's names."),
@@ -210,21 +210,23 @@ CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
         "remember_failed": Meaning(500, "Workspace memory remember failed.", ends_task=True),
         "forget_failed": Meaning(500, "Workspace memory forget failed.", ends_task=True),
         "dream_failed": Meaning(500, "Workspace memory dream failed.", ends_task=True),
-        "internal_error": Meaning(500, "The daemon failed; its log says more."),
+        "internal_error": Meaning(500, "The daemon failed; see its log."),
         "ui_not_installed": Meaning(
             501,
-            "This daemon was installed without the page; there: pip install 'muniment[ui]', and restart it.",
+            "The page is not installed; run pip install 'muniment[ui]' at the daemon and restart it.",
         ),
         "mcp_not_installed": Meaning(
             501,
-            "This daemon was installed without MCP; there: pip install 'muniment[mcp]', and start it again.",
+            "MCP is not installed; run pip install 'muniment[mcp]' at the daemon and restart it.",
         ),
-        "ledger_away": Meaning(503, "The database of the fleet does not answer; try again."),
+        "ledger_away": Meaning(503, "The database of the fleet does not respond; try again."),
         "not_ready": Meaning(503, "The daemon accepts no tasks now."),
         "busy": Meaning(503, "The daemon serves too many requests at once; try again."),
         "workspace_draining": Meaning(503, "The daemon is stopping; send it again to the next one."),
         "deadline": Meaning(
-            503, "Somebody else holds the memory; try again.", recall="The memory did not answer in time."
+            503,
+            "Another process has locked the memory; try again.",
+            recall="The memory did not respond in time.",
         ),
         "remember_path_escape": Meaning(
             0, "Remember agent touched a path outside managed memory; nothing was written.", ends_task=True
@@ -235,7 +237,7 @@ CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
         ),
         "remember_refused": Meaning(
             0,
-            "The policy or a content gate refused the change; nothing was written.",
+            "The policy or a content gate rejected the change; nothing was written.",
             ends_task=True,
             answer="refused",
         ),
@@ -247,19 +249,19 @@ CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
         ),
         "preview_changed": Meaning(
             0,
-            "What would go is not what the dry run of this digest said; nothing was removed.",
+            "The dry run of this digest had another result; nothing was removed.",
             ends_task=True,
         ),
         "dream_timeout": Meaning(0, "Workspace memory dream timed out; nothing was changed.", ends_task=True),
         "interrupted": Meaning(
             0,
-            "The daemon ended while it carried out this task, too often to try it again.",
+            "The daemon ended too often while it ran this task; the task is not tried again.",
             ends_task=True,
         ),
         "cancelled": Meaning(
             0, "The task was cancelled; nothing was written.", ends_task=True, answer="workspace_draining"
-        ),  # Of an answer: what the owner asked for is cancelled when the daemon stops, and only then.
-        "recall_failed": Meaning(0, "", recall="The daemon failed; its log says more."),
+        ),  # For a response: the owner's requests are only cancelled when the daemon stops.
+        "recall_failed": Meaning(0, "", recall="The daemon failed; see its log."),
         "lease_lost": Meaning(0, "", answer="deadline"),
         **dict.fromkeys(
             ("config_invalid", "policy_invalid", "confinement_unavailable", "state_too_new"),
@@ -275,7 +277,7 @@ CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
         **dict.fromkeys(("platform_unsupported", "worker_lost"), Meaning(0, "")),
     }
 )
-"""Every code that stands in this tree, or that the daemon answers with, and what it means."""
+"""The meaning of every code of this tree, and of every code in the daemon's responses."""
 
 
 # -- classes -----------------------------------------------------------------------------------------
@@ -288,7 +290,7 @@ class ConfigInvalid(MunimentError):
 
 
 class InvalidScope(MunimentError):
-    """The asked scope is not declared by the policy or not bound."""
+    """The requested scope is not declared by the policy or not bound."""
 
     code = "invalid_scope"
 
@@ -306,16 +308,16 @@ class ConfinementUnavailable(MunimentError):
 
 
 class LedgerAway(ManagedMemoryUnavailable):
-    """The database that nodes share does not answer; of a commit that was cut off nobody can tell."""
+    """The shared database does not respond; the outcome of an interrupted commit is unknown."""
 
     code = "ledger_away"
 
     def __init__(self, what: str) -> None:
-        super().__init__(what, "the database does not answer; try again")
+        super().__init__(what, "the database does not respond; try again")
 
 
 class LeaseLost(ManagedMemoryUnavailable):
-    """Another node has taken a home over, or it is gone; nothing that this one does there lands any more."""
+    """Another node has taken over a home, or the home was removed; writes of this node have no effect."""
 
     code = "lease_lost"
 
@@ -324,7 +326,7 @@ class LeaseLost(ManagedMemoryUnavailable):
 
 
 class StateTooNew(MunimentError):
-    """A newer version of Muniment wrote the state directory; nothing of it was touched."""
+    """A newer version of Muniment wrote the state directory; it was not changed."""
 
     code = "state_too_new"
 
@@ -335,16 +337,16 @@ class StateTooNew(MunimentError):
 
 
 class WorkerLost(MunimentError):
-    """The worker or zygote died, lied, flooded or hung; its run is over."""
+    """The worker or zygote died, sent invalid or too much data, or hung; its run has ended."""
 
     code = "worker_lost"
 
 
 class PendingReview(MunimentError):
-    """The change-set waits for the owner's approval; nothing was written.
+    """The change set waits for the owner's approval; nothing was written.
 
     Attributes:
-        review_id: what to approve or reject.
+        review_id: id of the review to approve or reject.
         reasons: why it waits, each in one line.
     """
 
@@ -354,38 +356,38 @@ class PendingReview(MunimentError):
         self.review_id, self.reasons = review_id, reasons
         super().__init__(
             f"waits for review {review_id} ({'; '.join(reasons)}); nothing was written; "
-            f"look at it with: muniment review show {review_id}"
+            f"show it with: muniment review show {review_id}"
         )
 
 
 class ReviewClosed(MunimentError):
-    """A review that was approved or rejected already.
+    """The review is already approved or rejected.
 
     Attributes:
-        decision: which of the two.
+        decision: `approved` or `rejected`.
     """
 
     code = "review_closed"
 
     def __init__(self, review_id: str, decision: str) -> None:
         self.decision = decision
-        super().__init__(f"review {review_id} was {decision} already; nothing was written")
+        super().__init__(f"review {review_id} is already {decision}; nothing was written")
 
 
 class ReviewChanged(MunimentError):
-    """What would be approved is not what was shown; nothing was written."""
+    """The change to approve differs from the displayed one; nothing was written."""
 
     code = "review_changed"
 
     def __init__(self, review_id: str) -> None:
         super().__init__(
-            f"the digest is not that of review {review_id} under the present policy; nothing was written; "
-            f"look at it again with: muniment review show {review_id}"
+            f"the digest is not that of review {review_id} under the current policy; nothing was written; "
+            f"show it again with: muniment review show {review_id}"
         )
 
 
 class UndoOverlap(MunimentError):
-    """Later changes would be lost with those that were to be undone; nothing was written.
+    """An undo would also revert later changes; nothing was written.
 
     Attributes:
         paths: logical paths that were changed since.
@@ -396,38 +398,38 @@ class UndoOverlap(MunimentError):
     def __init__(self, paths: tuple[str, ...]) -> None:
         self.paths = paths
         super().__init__(
-            f"changed again since: {', '.join(paths)}; undo the later changes, or put the files back"
+            f"changed again since: {', '.join(paths)}; undo the later changes first, or restore the files"
         )
 
 
 class AlreadyUndone(MunimentError):
-    """A task whose changes were taken back already; nothing was written.
+    """The changes of a task are already undone; nothing was written.
 
     Attributes:
-        by: the task that took them back.
+        by: the task that undid them.
     """
 
     code = "already_undone"
 
     def __init__(self, task: str, by: str) -> None:
         self.by = by
-        super().__init__(f"{task} was undone by {by}; to have its changes again: muniment undo {by}")
+        super().__init__(f"{task} was undone by {by}; to restore its changes, run: muniment undo {by}")
 
 
 class Erased(MunimentError):
-    """What is asked for was erased, and cannot be shown or brought back."""
+    """The requested data was erased, and cannot be shown or restored."""
 
     code = "erased"
 
 
 class RememberPathEscape(PathEscape):
-    """An escape ended a remember; nothing was committed."""
+    """A remember touched a path outside the memory; nothing was committed."""
 
     code = "remember_path_escape"
 
 
 class BadArguments(ToolError):
-    """The arguments do not fit the tool's closed model."""
+    """The arguments do not match the tool's schema."""
 
     code = "bad_arguments"
 
@@ -452,17 +454,17 @@ class ContentRejected(ToolError):
         super().__init__(message)
 
 
-# -- of jobs and lanes -------------------------------------------------------------------------------
+# -- jobs and lanes ------------------------------------------------------------------------------------
 
 
 class JobError(MunimentError):
-    """A job is not carried out as it was asked for; nothing was changed."""
+    """A job cannot be carried out as requested; nothing was changed."""
 
     codes: ClassVar[tuple[str, ...]] = ("remember_scope_mismatch", "preview_changed")
 
 
 class InvalidContent(JobError):
-    """The fact, its end, its context mode, or the id of its task cannot be."""
+    """The fact, its expiry, its context mode, or the id of its task is invalid."""
 
     code = "invalid_content"
     codes: ClassVar[tuple[str, ...]] = ("invalid_content", "invalid_expires", "invalid_context_mode")
@@ -475,25 +477,25 @@ class RememberNoUpdate(JobError):
 
 
 class RememberRefused(JobError):
-    """The policy or a content gate refused what the agent wanted to write."""
+    """The policy or a content gate rejected the agent's changes."""
 
     code = "remember_refused"
 
 
 class JobTimeout(MunimentError):
-    """The time of a job passed before anything was changed."""
+    """The time limit of a job passed before anything was changed."""
 
     codes: ClassVar[tuple[str, ...]] = ("remember_timeout", "forget_timeout", "dream_timeout")
 
 
 class JobFailed(MunimentError):
-    """The model or the worker failed, or more was meant than may be; nothing was changed.
+    """The model or the worker failed, or a description matched too many entries; nothing was changed.
 
     Attributes:
-        paths: where more was meant, logical paths of some of it.
-        meant: how many things were; None: it failed otherwise.
+        paths: if too many matched, logical paths of some of them.
+        meant: number of matches; None if it failed for another reason.
         limit: how many one forget may remove.
-        reason: one line that names the model and why it failed; empty: it is not the cause.
+        reason: one line with the model's name and its failure; empty if the model is not the cause.
     """
 
     codes: ClassVar[tuple[str, ...]] = ("remember_failed", "forget_failed", "dream_failed", "recall_failed")
@@ -513,7 +515,7 @@ class JobFailed(MunimentError):
 
 
 def recall_failed(problem: str) -> JobFailed:
-    """That nothing was recalled, because of a defect of this program."""
+    """Return the error of a recall that failed because of a defect of this program."""
     return JobFailed(
         f"nothing was recalled: {problem}; this is a defect, please report it", code="recall_failed"
     )
@@ -526,7 +528,7 @@ class LaneError(MunimentError):
 
 
 class QueueFull(LaneError):
-    """Too many tasks of the workspace are pending, or too many that forget and dream."""
+    """Too many tasks of the workspace are pending, or too many forget and dream tasks."""
 
     code = "remember_queue_full"
 
@@ -535,14 +537,14 @@ class QueueFull(LaneError):
 
 
 class IdempotencyMismatch(LaneError):
-    """The idempotency key names a task that was asked something else.
+    """The idempotency key belongs to a task with another request.
 
     Attributes:
-        task_id: of that task.
+        task_id: id of that task.
     """
 
     code = "idempotency_mismatch"
 
     def __init__(self, task_id: str) -> None:
         self.task_id = task_id
-        super().__init__("this Idempotency-Key was sent before with another request; take a new one")
+        super().__init__("this Idempotency-Key was sent before with another request; use a new one")

@@ -1,21 +1,22 @@
-"""What happened, as structlog events on the standard logging tree under `muniment`.
+"""Log events, as structlog events on the standard logging tree under `muniment`; also OpenTelemetry spans.
 
-A library must not print: events go to `logging.getLogger("muniment")`, which only `cli` and `server`
-configure. Fields are names, codes, counts and logical paths, never content or host paths; should one that
-may hold more get here by mistake, its size is logged instead. What is bound with `structlog.contextvars` is
+A library must not print: events are sent to `logging.getLogger("muniment")`, which only `cli` and `server`
+configure. Fields are names, codes, counts and logical paths, never content or host paths. If a field with
+more data is passed by mistake, only its size is logged. Variables bound with `structlog.contextvars` are
 added.
 
-Spans of what is done, as OpenTelemetry has them: a task, its runs, their turns, tool calls and commits.
+Spans describe tasks, their runs, their turns, tool calls and commits, as defined by OpenTelemetry:
 
-    with span("commit") as told:
-        told.tell(files=3)
+    with span("commit") as trace:
+        trace.tell(files=3)
 
-T1 They hold ids, counts and codes: what is no number, and neither a code nor an id by its form, is left out.
-   Errors are told by their codes; no message, no path, no name that anybody chose for an entry or a model.
-T2 They go to the tracer provider that the program has set which uses this library, if it has set one; or to
-   that of Muniment's own programs (`cli/traces.py`).
-T3 Nothing is imported unless somebody asks for spans: `opentelemetry` is an extra.
-T4 No task fails for a tracer.
+T1 They contain ids, counts and codes. A value that is not a number, and does not have the form of a code or
+   id, is omitted. Errors are reported by their codes; no message, no path, and no user-chosen name of an
+   entry or a model.
+T2 They are sent to the tracer provider of the program that uses this library, if it has set one; or to that
+   of Muniment's own programs (`cli/traces.py`).
+T3 `opentelemetry`, an extra, is imported only if spans are requested.
+T4 An error of a tracer never fails a task.
 
 Sources: opentelemetry.io/docs/specs/otel/trace/api; w3.org/TR/trace-context, 3.2.
 """
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 _LOGGER = "muniment"
 
 MAX_VALUE_CHARS: Final = 300
-"""Characters of a text in an event: a logical path has fewer, what is longer is content."""
+"""Characters of a text in an event: a logical path is shorter; a longer text is content."""
 
 _PRIVATE: Final = frozenset(
     {"content", "query", "fact", "text", "body", "token", "authorization", "api_key", "key", "arguments"}
@@ -53,7 +54,7 @@ _PRIVATE: Final = frozenset(
 
 
 def emit(event: str, **fields: Any) -> None:
-    """Log `event` at level INFO. Costs a level check where nobody listens; structlog loads at first use."""
+    """Log `event` at level INFO; without a listener this costs a level check."""
     if not logging.getLogger(_LOGGER).isEnabledFor(logging.INFO):
         return
     import structlog
@@ -73,7 +74,7 @@ def emit(event: str, **fields: Any) -> None:
 
 
 def emit_defect(event: str, error: BaseException, **fields: Any) -> None:
-    """Log a defect by its class and where it was raised, without its message, which may quote anything."""
+    """Log a defect by its class and source line, without its message, which may quote anything."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     emit(event, problem=type(error).__name__, where=where, **fields)
@@ -86,7 +87,7 @@ def _redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Muta
 
 
 def _redacted(name: Any, value: Any) -> Any:
-    """What is logged of a value, and of what is in it."""
+    """Return the form of a value, and of nested values, that may be logged."""
     is_text = isinstance(value, str | bytes)
     if name in _PRIVATE or (is_text and len(value) > MAX_VALUE_CHARS):
         return f"(redacted: {len(value)} characters)" if is_text else "(redacted)"
@@ -102,13 +103,13 @@ def _redacted(name: Any, value: Any) -> Any:
 SpanName = Literal["task", "run", "turn", "tool", "commit"]
 
 Told = int | str | None
-"""A count, a flag, or a code or id; None says nothing."""
+"""A count, a flag, or a code or id; None is omitted."""
 
 _CODE: Final = re.compile(r"[a-z_]{1,40}|_OTHER", re.ASCII)
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
 _IDS: Final = frozenset({"task_id"})
 _MAX_COUNT: Final = 2**63 - 1
-"""What a number of the wire can be; a model's server may count as it likes."""
+"""The largest number that can be exported; a model's server may report any count."""
 
 _STANDARD: Final = {
     "error": "error.type",
@@ -118,11 +119,11 @@ _STANDARD: Final = {
 """Attributes that have a name in OpenTelemetry's semantic conventions; all others begin with `muniment.`."""
 
 _DEFECT: Final = "_OTHER"
-"""What the conventions have for an error without a code."""
+"""The value of OpenTelemetry's conventions for an error without a code."""
 
 
 class Span(AbstractContextManager["Span"]):
-    """One span, around a block; where nobody asks for spans, nothing. Build one with `span`."""
+    """One span, around a block; without a tracer it does nothing. Create one with `span`."""
 
     def __init__(self, name: SpanName, fields: Mapping[str, Told]) -> None:
         self._name, self._fields = name, fields
@@ -140,7 +141,7 @@ class Span(AbstractContextManager["Span"]):
         return self
 
     def tell(self, **fields: Told) -> None:
-        """Add attributes, see T1; `error`, the code of what went wrong, makes it a failed one."""
+        """Set attributes, see T1; `error`, an error code, marks the span as failed."""
         if self._span is None:
             return
         with _unfailing():
@@ -162,17 +163,17 @@ class Span(AbstractContextManager["Span"]):
         if error is not None:
             self.tell(error=error.code if isinstance(error, MunimentError) else _DEFECT)
         with _unfailing():
-            self._opened.__exit__(None, None, None)  # Told of no exception, it can quote none.
+            self._opened.__exit__(None, None, None)  # Without the exception it cannot quote its message.
 
 
 def span(name: SpanName, **fields: Told) -> Span:
-    """A span around a block.
+    """Return a span for a block.
 
     Args:
-        name: what is done.
+        name: the kind of work.
         fields: see `Span.tell`.
 
-    Cost: some microseconds where nobody asks for spans.
+    Cost: a few microseconds without a tracer.
     """
     return Span(name, fields)
 
@@ -183,27 +184,27 @@ def _bare(fields: Mapping[str, Told]) -> Iterator[tuple[str, int | str]]:
         if isinstance(value, int) and 0 <= value <= _MAX_COUNT:
             yield name, value
         elif isinstance(value, str) and form.fullmatch(value):
-            yield name, str(value)  # Of an enumeration, its value.
+            yield name, str(value)  # For an enumeration, its value.
 
 
 @contextmanager
 def _unfailing() -> Iterator[None]:
-    """Around what calls a tracer, which is foreign code (T4)."""
+    """Suppress and log the errors of a tracer, which is foreign code (T4)."""
     try:
         yield
-    except Exception as defect:  # noqa: BLE001  told; no task fails for it
+    except Exception as defect:  # noqa: BLE001  it is logged; no task fails for it
         emit_defect("span_lost", defect)
 
 
 class _Ours:
-    """The tracer of this program while it exports; None: it does not."""
+    """The tracer of this program while it exports spans, else None."""
 
     tracer: Tracer | None = None
 
 
 @contextmanager
 def to(tracer: Tracer) -> Iterator[None]:
-    """Have all spans of a block, in every thread, go to a tracer; for programs, and not twice at a time."""
+    """Send all spans of a block, in every thread, to a tracer; for programs, and one block at a time."""
     _Ours.tracer = tracer
     try:
         yield
@@ -212,10 +213,10 @@ def to(tracer: Tracer) -> Iterator[None]:
 
 
 def _tracer() -> Tracer | None:
-    """The tracer to use; None: nobody has asked for spans."""
+    """Return the tracer to use, or None if spans are not requested."""
     if _Ours.tracer is not None:
         return _Ours.tracer
-    api = sys.modules.get("opentelemetry.trace")  # Whoever has set a provider has imported it.
+    api = sys.modules.get("opentelemetry.trace")  # A program that has set a provider has imported it.
     tracer: Tracer | None = None if api is None else api.get_tracer("muniment", __version__)
     return tracer
 
@@ -223,15 +224,15 @@ def _tracer() -> Tracer | None:
 # -- parents -----------------------------------------------------------------------------------------
 
 MAX_PARENTS: Final = 1_000
-"""Tasks whose parent is kept until they begin: as many as a ledger keeps of tasks."""
+"""Tasks whose parent span is stored until they begin: the number of tasks in a ledger."""
 
 _TRACEPARENT: Final = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 
 
 class TraceParents:
-    """Of which spans of callers the tasks are parts that wait. For threads.
+    """The callers' spans that are parents of queued tasks. Thread-safe.
 
-    They are kept in memory alone: a task that waits over a restart begins a trace of its own.
+    They are stored only in memory: a task that waits during a restart begins a new trace.
     """
 
     def __init__(self) -> None:
@@ -239,7 +240,7 @@ class TraceParents:
         self._lock = threading.Lock()
 
     def keep(self, task_id: str, sent: Sequence[str]) -> None:
-        """Keep the one header `traceparent` of a request; what is none is not kept."""
+        """Store the single `traceparent` header of a request; ignore an invalid one."""
         if len(sent) == 1 and _TRACEPARENT.fullmatch(sent[0]):
             with self._lock:
                 self._waiting[task_id] = sent[0]
@@ -248,7 +249,7 @@ class TraceParents:
 
     @contextmanager
     def above(self, task_id: str) -> Iterator[None]:
-        """Around a task: its spans are parts of the one that was kept for it, if that was."""
+        """Make the stored span, if there is one, the parent of the spans of a task."""
         with self._lock:
             sent = self._waiting.pop(task_id, None)
         if sent is None or _tracer() is None:

@@ -1,11 +1,11 @@
-"""Files outside every root: opened by a descriptor that has an owner, and put into place whole.
+"""Files outside every root: opened by descriptors with a limited lifetime, and written atomically.
 
-F1 What `opened` opens is closed when the block ends, however it ends. Nothing is waited for at a FIFO, and a
-   link at the last name is not followed unless the caller says so.
-F2 A name leads to all of a new content or to none of it, also where the disk is full or the process dies.
-F3 A new file has its mode from the beginning on, and no link is written through.
+F1 A file opened by `opened` is closed when the block ends, for any reason. Opening a FIFO does not wait, and
+   a link at the last name is not followed unless the caller requests it.
+F2 A name refers to the complete new content or to none of it, also if the disk is full or the process dies.
+F3 A new file has its mode from the beginning, and no link is written through.
 
-Memory is opened by `kernel` alone. Who else may write what is read here is asked by `policy.ownership`.
+Only `kernel` opens the memory. `policy.ownership` checks who else may write a file that is read here.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ def _flags(*names: str) -> int:
 
 
 FOLLOWING: Final = os.O_RDONLY | _flags("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY")
-"""To read what a path leads to. Windows has none of these but the last."""
+"""Flags to read the file that a path resolves to. Windows has only the last of these."""
 
 READING: Final = FOLLOWING | _flags("O_NOFOLLOW")
-"""To read what stands at a path itself."""
+"""Flags to read the file at a path itself."""
 
 LISTING: Final = os.O_RDONLY | _flags("O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC")
-"""To list the directory at a path itself."""
+"""Flags to list the directory at a path itself."""
 
 NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _flags("O_NOFOLLOW", "O_CLOEXEC", "O_BINARY")
-"""To write a file where nothing stands."""
+"""Flags to write a file at an unused name."""
 
 
 @contextmanager
 def opened(path: str | Path, flags: int = READING, *, dir_fd: int | None = None) -> Iterator[int]:
-    """A descriptor for the time of the block (F1); raises as `os.open`."""
+    """Open a descriptor for the duration of the block (F1); raises as `os.open`."""
     fd = os.open(path, flags, dir_fd=dir_fd)
     try:
         yield fd
@@ -55,13 +55,13 @@ def opened(path: str | Path, flags: int = READING, *, dir_fd: int | None = None)
 
 
 def read_up_to(fd: int, size: int) -> bytes:
-    """The first `size` bytes of an open file, or all there are; raises OSError."""
+    """Return the first `size` bytes of an open file, or all of a shorter one; raises OSError."""
     with os.fdopen(fd, "rb", closefd=False) as file:
         return file.read(size)
 
 
 def is_ours_alone(path: Path, found: os.stat_result) -> bool:
-    """Whether what was found at a path is this user's, and nobody else has any right to it."""
+    """Return whether a file belongs to this user, and no other user has any access."""
     if IS_WINDOWS:
         return not path.is_symlink() and is_in_own_folder(path)
     return found.st_uid == os.geteuid() and not found.st_mode & _OTHERS
@@ -69,16 +69,16 @@ def is_ours_alone(path: Path, found: os.stat_result) -> bool:
 
 @contextmanager
 def placing(path: Path, name: Callable[[Path, Path], object], mode: int = PRIVATE) -> Iterator[BinaryIO]:
-    """A file to be written in the block and given its name at the end (F2, F3), on disk before that.
+    """Open a file for writing in the block, and give it its name at the end (F2, F3), after syncing it.
 
     Args:
         path: its name.
-        name: gives what stands at the first path the second: `os.replace`; `os.link` where nothing may stand
-            there yet, and of many who do that one does.
+        name: renames the first path to the second: `os.replace`; or `os.link` if the name must be unused, so
+            that only one of several processes succeeds.
         mode: of the file.
 
     Raises:
-        OSError: the system refuses. Nothing is changed or left; nor is it where the block or `name` raises.
+        OSError: the system denies it. Nothing is changed or left, also if the block or `name` raises.
     """
     unfinished = path.with_name(f".{path.name}.{os.urandom(4).hex()}.unfinished")
     fd = os.open(unfinished, NEW, mode)
@@ -94,17 +94,17 @@ def placing(path: Path, name: Callable[[Path, Path], object], mode: int = PRIVAT
 
 @contextmanager
 def new_file(target: str | PathLike[str]) -> Iterator[BinaryIO]:
-    """A new file of this user alone, whole under its name or not there (F2, F3).
+    """Create a file that only this user can access, complete under its name or not at all (F2, F3).
 
     Raises:
-        ConfigInvalid: something stands there, or it cannot be written.
+        ConfigInvalid: the name exists, or the file cannot be written.
     """
     path, shown = Path(target), printable(os.fspath(target))
     if not path.name:
-        raise ConfigInvalid(f"{shown!r} is no name of a file to write")
+        raise ConfigInvalid(f"{shown!r} is not a valid file name")
     try:
         if os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, "it is there already; choose another name, or remove it")
+            raise FileExistsError(errno.EEXIST, "it already exists; choose another name, or remove it")
         with placing(path, _name_new) as file:
             yield file
     except OSError as error:
@@ -112,7 +112,7 @@ def new_file(target: str | PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def _name_new(unfinished: Path, path: Path) -> None:
-    """Give a file its name, in the place of none; where there are no hard links, as on a stick, nearly so."""
+    """Give a file its name, which must be unused; without hard links, this is not atomic."""
     try:
         os.link(unfinished, path)
     except FileExistsError:
@@ -121,15 +121,15 @@ def _name_new(unfinished: Path, path: Path) -> None:
         if os.path.lexists(path):
             raise
         unfinished.rename(path)
-    with suppress(OSError):  # Some file systems have no sync of a directory.
+    with suppress(OSError):  # Some file systems cannot sync a directory.
         sync(path.parent)
 
 
 def sync(directory: Path) -> None:
-    """Have the names in a directory on disk; Windows has no call for that.
+    """Sync the names in a directory to disk; Windows has no call for that.
 
     Raises:
-        OSError: the system refuses.
+        OSError: the system denies it.
     """
     if IS_WINDOWS:
         return
@@ -141,10 +141,10 @@ def sync(directory: Path) -> None:
 
 
 def shipped_tables(package: str, name: str) -> dict[str, Any]:
-    """What `name`.toml of a package of ours says. Cost: reads and parses it, so whoever asks keeps it."""
+    """Return the parsed `name`.toml of an internal package; callers cache it."""
     return tomllib.loads(shipped_text(package, f"{name}.toml"))
 
 
 def shipped_text(package: str, name: str) -> str:
-    """Return the text of a file of a package of ours."""
+    """Return the text of a file of a package of this project."""
     return package_files(package).joinpath(name).read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
-"""The words that packages beside the kernel share, how a daemon proves itself, and the version.
+"""The vocabulary that packages other than the kernel share, the proof of a daemon, and the version.
 
-On the standard library and the words of the kernel; no I/O, nothing happens on import.
+Uses only the standard library and the kernel's vocabulary; no I/O, and no side effects on import.
 """
 
 from __future__ import annotations
@@ -13,41 +13,41 @@ from typing import Final
 from muniment.kernel.names import Enforcement
 
 HOME_VARIABLE: Final = "MUNIMENT_HOME"
-"""Names the directory of what Muniment keeps."""
+"""The variable with the directory of Muniment's data."""
 
 URI: Final = "muniment://"
-"""Begins the address of an entry: its scope and path follow, percent-encoded."""
+"""Prefix of the address of an entry; its scope and path follow, percent-encoded."""
 
 MAX_CONFIG_BYTES: Final = 65_536
-"""Bytes of `config.toml`; it has a handful of lines."""
+"""Bytes of `config.toml`; it has only a few lines."""
 
 
 class FenceLayer(StrEnum):
-    """What the kernel fence consists of, in the order in which a worker puts it up."""
+    """The layers of the kernel fence, in the order in which a worker applies them."""
 
     LIMITS = "limits"
-    """Bounds on memory, processor time, descriptors, processes and file sizes."""
+    """Limits on memory, processor time, descriptors, processes and file sizes."""
     CAPABILITIES = "capabilities"
-    """No privilege left, nor a way to gain one."""
+    """No privileges, and no way to gain one."""
     DUMPABLE = "dumpable"
-    """No other process of the same user may trace it or read its memory."""
+    """No other process of the same user may trace the worker or read its memory."""
     MDWE = "mdwe"
-    """Memory that was writable does not become executable; seccomp holds the same, so `full` goes without."""
+    """Writable memory does not become executable; seccomp also enforces this, so `full` needs no MDWE."""
     NO_NEW_PRIVS = "no_new_privs"
-    """No program that it might start has more rights than it."""
+    """A program that the worker might start has no more rights than the worker."""
     LANDLOCK = "landlock"
-    """Reading beneath its roots is all that it may do with files."""
+    """The only file access is reading under the worker's roots."""
     SECCOMP = "seccomp"
-    """Some two dozen system calls are all that it may make."""
+    """Only about two dozen system calls are allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What holds a worker.
+    """The confinement of a worker.
 
     Attributes:
-        enforcement: as a whole.
-        missing: layers that the kernel does not hold, in the order of the fence.
+        enforcement: the overall level.
+        missing: layers that the kernel does not enforce, in the order of the fence.
     """
 
     enforcement: Enforcement
@@ -55,20 +55,20 @@ class Held:
 
 
 IN_PROCESS: Final = Held(Enforcement.NONE, tuple(FenceLayer))
-"""What holds tools that run in the broker's own process."""
+"""The confinement of tools that run in the broker's process."""
 
 
 class Symlinks(StrEnum):
-    """What becomes of symbolic links beneath a root, as its binding says."""
+    """The treatment of symbolic links under a root, from its binding."""
 
     REFUSE = "refuse"
-    """A path that meets one is an escape."""
+    """A path with a link is an escape."""
     BENEATH = "beneath"
-    """A path that meets one is resolved, and judged again, where that stays beneath the root."""
+    """A path with a link is resolved and judged again, if its target is under the root."""
 
 
 class ContextMode(StrEnum):
-    """What a run may see of the memory that is already there."""
+    """The part of the existing memory that a run may see."""
 
     WORKSPACE = "workspace"
     """The index and the five tools."""
@@ -82,31 +82,31 @@ MAX_RECALLED: Final = 20
 MAX_FACT_BYTES: Final = 65_536
 """UTF-8 bytes of a fact, after trimming."""
 
-# -- how a daemon proves that it knows a token, before the token is sent to it (ADR 0026) -------------------
+# -- how a daemon proves that it knows a token, before the token is sent to it (ADR 0026) --------------
 
 _HELLO: Final = "muniment-hello/1"
-"""Begins all that is keyed for a proof, so that none of it means anything elsewhere."""
+"""Prefix of all keyed input of a proof, so that no output is valid in another context."""
 
 UNIX_ADDRESS: Final = "unix"
 """The address in a proof over a Unix socket; over TCP it is the Host header, in lower case."""
 
 
 def hello_key(token: str) -> bytes:
-    """What a daemon keeps of a token to prove that it knows it; the token cannot be found from it."""
+    """Return the daemon's stored key for proving that it knows a token; it does not reveal the token."""
     return hmac.digest(token.encode(), f"{_HELLO} key".encode(), "sha256")
 
 
 def hello_name(key: bytes) -> str:
-    """By which a client says which token it means: 32 hexadecimal digits that tell nothing else."""
+    """Return the identifier of a token that a client sends: 32 hexadecimal digits without secrets."""
     return hmac.digest(key, f"{_HELLO} name".encode(), "sha256").hex()[:32]
 
 
 def hello_proof(key: bytes, nonce: str, address: str) -> str:
-    """What only who has the key can say about a nonce, at an address: 64 hexadecimal digits."""
+    """Return the proof of a key for a nonce at an address: 64 hexadecimal digits."""
     return hmac.digest(key, f"{_HELLO} proof\n{nonce}\n{address}".encode(), "sha256").hex()
 
 
-# -- version -----------------------------------------------------------------------------------------
+# -- version -------------------------------------------------------------------------------------------
 #
 # The version, in one place.
 

@@ -1,4 +1,4 @@
-"""What a program opens before it can work: the model of its settings, a place, and its recall."""
+"""Open the parts of a program: the model of its settings, its policy, roots and state, and its recall."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 PROJECT: Final = Scope("project")
 
 RECOVERY_SECONDS: Final = 60.0
-"""Seconds that an open waits for the locks of roots in which a commit was interrupted."""
+"""Seconds that an open waits for the locks of roots with an interrupted commit."""
 
 
 def open_model(settings: Settings, environment: Mapping[str, str]) -> AbstractContextManager[Model]:
-    """The model of `settings`; a language model is closed at the end of the context.
+    """Return the model of `settings`; a language model is closed at the end of the context.
 
     Args:
         settings: as `read_settings` read them from the same environment.
-        environment: such as `os.environ`, which may hold the key; not changed.
+        environment: such as `os.environ`, which may contain the key; not changed.
 
     Raises:
         ConfigInvalid: a language model has no usable base URL or key, see `read_api_key`.
 
-    Cost: none but to read the key. The first turn connects, and imports `openai` (0.6 s, once).
+    Cost: only reading the key. The first turn connects, and imports `openai` (0.6 s, once).
     """
     if settings.model == RULES:
         from muniment.agent.filing import RuleWriter
@@ -57,7 +57,7 @@ def open_model(settings: Settings, environment: Mapping[str, str]) -> AbstractCo
         return nullcontext(RuleWriter())
     if not settings.base_url:
         raise ConfigInvalid(
-            f"the model {settings.model!r} needs a server; say where one answers: "
+            f"the model {settings.model!r} needs a server; give its address: "
             "--base-url URL, such as http://127.0.0.1:8080/v1"
         )
     key = read_api_key(settings, environment)
@@ -77,20 +77,20 @@ def find_place(
     reads: bool = False,
     state: State | None = None,
 ) -> Place:
-    """The policy, state and bound roots of `settings` for the workspace around `workspace`; raises as `open`.
+    """Open policy, state and roots of `settings` for the workspace around `workspace`; raises as `open`.
 
-    What an interrupted commit left there is taken back first; the place's `notes` tell.
+    Interrupted commits in the roots are rolled back first; `notes` of the result report this.
 
     Args:
-        settings: what to run with.
-        workspace: a directory in it, which somebody named; None: this one. Then a memory of a project is
-            made in a repository alone (ADR 0032).
-        in_process: as `open`.
-        create: make default directories that are missing; else their scopes are left out.
-        reads: without `create`, make the state directory where there is a root, so that what is read of it
-            need not be read again; where that cannot be, a temporary one is used, and a note says so. So it
-            is where nothing may be written (`policy.platforms`); a state directory that cannot be is copied.
-        state: shared with other places, and stays the caller's; None: that of `settings` is opened.
+        settings: the settings.
+        workspace: a directory in it, given by the user; None: the current one. In that case a project memory
+            is only created in a repository (ADR 0032).
+        in_process: as for `open`.
+        create: create missing default directories; otherwise their scopes are omitted.
+        reads: without `create`, create the state directory if there is a root, so that later reads are fast.
+            If it cannot be created, a temporary one is used, and a note reports that. The same is done if
+            nothing may be written (`policy.platforms`). A state directory that is not writable is copied.
+        state: shared with other results; the caller closes it. None: open that of `settings`.
     """
     symlinks = check_symlinks(settings.symlinks)
     loaded = load_configured(settings)
@@ -115,7 +115,8 @@ def find_place(
             _enter_inside(project, roots[PROJECT], state)
         try:
             notes += recover_all(state, roots, policy, Patience(time.monotonic() + RECOVERY_SECONDS))
-        except RollbackFailed as error:  # The memory can be read; each commit there tries again first.
+        # The memory can be read; each commit there first tries the rollback again.
+        except RollbackFailed as error:
             notes += (str(error),)
         opened.pop_all()
     return Place(
@@ -133,7 +134,7 @@ def find_place(
 def _paths_at(
     settings: Settings, policy: Policy, workspace: str | PathLike[str] | None, *, create: bool
 ) -> tuple[dict[Scope, Path], Binding | None, bool]:
-    """The directories to bind; the project whose memory is ours to place, if any; whether it was recorded."""
+    """Return the directories to bind, the project with a default directory, and whether it was recorded."""
     is_ours = "project" in policy.scopes and "project" not in settings.roots
     found = find_project(settings.home, Path(workspace or ""))
     is_project = workspace is not None or found.checkout.is_repository
@@ -147,27 +148,27 @@ def _paths_at(
 
 
 def _require_inside(found: Binding, policy: Policy) -> None:
-    """Check a memory that is kept inside a repository.
+    """Check a memory that is stored inside a repository.
 
     Raises:
-        ConfigInvalid: it leads out of there, or what others wrote would count as the owner's words.
+        ConfigInvalid: its path leaves the repository, or text of others would count as the owner's.
     """
     if found.inside is None:
         return
     require_beneath(found, Path(os.path.realpath(found.checkout.path / found.inside)))
     if policy.trust_of(PROJECT) is Trust.OWNER:
         raise ConfigInvalid(
-            f"by the policy {policy.name} files in project that Muniment did not write count as your own "
-            f'words, and in {found.inside} a git pull writes them; say trust = "workspace" there, or keep '
+            f"the policy {policy.name} gives owner trust to project files that Muniment did not write, "
+            f'and a git pull writes files in {found.inside}; set trust = "workspace" there, or store '
             "the memory at home: muniment init --home"
         )
 
 
 def _enter_inside(found: Binding, root: BoundRoot, state: State) -> None:
-    """Check the root of a memory inside a repository, and have it keep its history where that was moved.
+    """Check the root of a memory inside a repository, and move its history if the repository was moved.
 
     Raises:
-        ConfigInvalid: it leads out of there.
+        ConfigInvalid: its path leaves the repository.
         ManagedMemoryUnavailable: the ledger cannot be written.
     """
     if found.inside is None:
@@ -178,10 +179,10 @@ def _enter_inside(found: Binding, root: BoundRoot, state: State) -> None:
 
 
 def embedder_of(settings: Settings) -> Embedder | None:
-    """What makes vectors of entries by the model that `settings` name; None: they name none.
+    """Return the embedder of the model in `settings`; None if they contain none.
 
     Raises:
-        ConfigInvalid: it cannot be used, see `recall.meaning.StaticModel`.
+        ConfigInvalid: the model cannot be used, see `recall.meaning.StaticModel`.
     """
     if settings.embeddings is None:
         return None
@@ -191,7 +192,7 @@ def embedder_of(settings: Settings) -> Embedder | None:
 
 
 def open_state(settings: Settings) -> State:
-    """The state of `settings`, for as long as a program runs; close it when done.
+    """Open the state of `settings` for the lifetime of a program; close it after use.
 
     Raises:
         ConfigInvalid: as `embedder_of`.
@@ -201,7 +202,7 @@ def open_state(settings: Settings) -> State:
 
 
 def _opened_state(settings: Settings, *, is_needed: bool, is_used: bool) -> tuple[State, tuple[str, ...]]:
-    """The state of whoever keeps a history, or only reads; and what a person should know of it."""
+    """Open the state for a program that writes history, or only reads; also return notes for the user."""
     directory, embedder = settings.state, embedder_of(settings)
     if not (is_needed or is_used or directory.is_dir()):
         return State(None, embedder=embedder), ()
@@ -212,36 +213,37 @@ def _opened_state(settings: Settings, *, is_needed: bool, is_used: bool) -> tupl
     except ManagedMemoryUnavailable as error:
         if is_needed or _may_hold_history(directory):
             raise
-        return State(None, embedder=embedder), (f"{error}; so the memory is read anew each time",)
+        return State(None, embedder=embedder), (
+            f"{error}; therefore the memory is read completely each time",
+        )
 
 
 def _may_hold_history(directory: Path) -> bool:
-    """Whether there may be a ledger: whoever read without it would trust what it does not."""
+    """Return whether there may be a ledger: without it, a reader would trust too much."""
     try:
         (directory / LEDGER_NAME).lstat()
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        return True  # Nobody can tell.
+        return True  # The ledger may exist.
     return True
 
 
-# -- recall at a place --------------------------------------------------------------------------------
+# -- recall --------------------------------------------------------------------------------------------
 
 
 def recaller_of(place: Place) -> Recaller:
-    """What recalls from a place; close it before the place."""
+    """Return the recaller of an open memory; close it before the memory."""
     from muniment.recall.recaller import Recaller
 
     return Recaller(place.policy, place.roots, place.state, notes=place.advice)
 
 
 def chooser_of(place: Place, model: Model) -> Chooser | None:
-    """What lets `model` pick; None: the embedded rules pick nothing.
+    """Return a function that lets `model` choose entries; None for the embedded rules.
 
-    Each question is one turn, and ends with the seconds that the policy gives a run, or with the patience. It
-    is about `agent.questions.MAX_OPTIONS` entries at most. Whatever goes wrong while the patience lasts is no
-    answer.
+    Each call is one turn. It ends with the seconds that the policy gives a run, or with `patience`. It is
+    about at most `agent.questions.MAX_OPTIONS` entries. An error before `patience` ends returns None.
     """
     from muniment.agent.filing import RuleWriter
 
@@ -253,7 +255,7 @@ def chooser_of(place: Place, model: Model) -> Chooser | None:
     def choose(message: str, about: Sequence[str], limit: int, patience: Patience) -> Sequence[int] | None:
         with Cancel() if patience.cancel is None else nullcontext(patience.cancel) as cancel:
             budget = Budget(place.policy.limits, cancel, place.clock)
-            left = patience.deadline - time.monotonic()  # The clock of the place may be another one.
+            left = patience.deadline - time.monotonic()  # The clock of `place` may be another one.
             budget.deadline = min(budget.deadline, place.clock() + left)
             asker = Asker(model, budget)
             try:

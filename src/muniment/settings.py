@@ -1,14 +1,14 @@
-"""Where things live and what is configured: flag > `MUNIMENT_*` > `config.toml` > default.
+"""Paths and configuration: flag > `MUNIMENT_*` > `config.toml` > default.
 
-No setting is ever read from a workspace. Nor is any variable of another program, such as `OPENAI_BASE_URL` or
-`HTTP_PROXY`: who may set those may not choose where facts and keys are sent. Nothing is obeyed in a home that
-somebody else may write (ADR 0027). Reading settings creates nothing: `default_roots` is what makes
-directories. The key of a model's server is no setting: `settings.py` reads it.
+No setting is ever read from a workspace, and no variable of another program is used, such as
+`OPENAI_BASE_URL` or `HTTP_PROXY`: a program that can set these must not choose where facts and keys are sent.
+A home that another user can write is rejected (ADR 0027). Reading settings creates nothing: only
+`default_roots` creates directories. The key of a model's server is not a setting; `read_api_key` reads it.
 
-The `api_key_file` of `config.toml` belongs to the `base_url` beside it, and is not used with another.
+The `api_key_file` of `config.toml` belongs to the `base_url` in the same file, and is not used with another.
 
-A flag that says how to reach a language model is an error where the model is `rules`, since someone who types
-it means to have one. The environment and `config.toml` may say so anyhow, for the runs that name a model.
+A flag for a language model is an error if the model is `rules`, because the user expects a language model.
+The environment and `config.toml` may set these options anyway, for runs that select a model.
 """
 
 from __future__ import annotations
@@ -49,34 +49,36 @@ _VARIABLES: Final = MappingProxyType(
         "policy_signers": "MUNIMENT_POLICY_SIGNERS",
     }
 )
-"""The settings that the environment may give."""
+"""The settings that the environment may set."""
 
 _FILES: Final = frozenset({"api_key_file", "embeddings", "policy_signers"})
-"""Those of them that are paths."""
+"""Settings that are paths."""
 
 RULES: Final = "rules"
-"""The model that is embedded: the rule writer."""
+"""The embedded model: the rule writer."""
 
 _CONFIG_KEYS: Final = (*_VARIABLES, "roots", "symlinks")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a program runs with.
+    """The settings of a program.
 
     Attributes:
         home: `$MUNIMENT_HOME`, default `~/.muniment`.
         policy: name or path of the policy.
-        roots: bound roots by scope; scopes not named get their default.
-        symlinks: what becomes of links beneath the roots: `refuse` or `beneath`.
-        model: `rules`, or the name of a language model as its server knows it.
-        base_url: where that server answers.
-        api_key_file: the file that the server's key stands in, absolute or relative to here.
-        key_in_variable: the key is the value of `MUNIMENT_API_KEY`, whatever `api_key_file` says.
+        roots: bound roots by scope; other scopes have default roots.
+        symlinks: the treatment of links under the roots: `refuse` or `beneath`.
+        model: `rules`, or the server's name of a language model.
+        base_url: the address of that server.
+        api_key_file: the file with the server's key, absolute or relative to the current directory.
+        key_in_variable: the key is the value of `MUNIMENT_API_KEY`; `api_key_file` is ignored.
         protocol: one of `agent.model.PROTOCOLS`.
         on_model_failure: `rules` or `fail`, see `Place`.
-        embeddings: the directory of a static embedding model, see `recall.meaning`; None: words alone find.
-        policy_signers: the file of those who may sign policies; None: nobody need sign (`policy.signatures`).
+        embeddings: the directory of a static embedding model, see `recall.meaning`; None: only words are
+            matched.
+        policy_signers: the file of allowed policy signers; None: no signature is needed
+            (`policy.signatures`).
     """
 
     home: Path
@@ -94,33 +96,33 @@ class Settings:
 
     @property
     def state(self) -> Path:
-        """The state directory."""
+        """Return the state directory."""
         return self.home / "state"
 
     @property
     def policies(self) -> Path:
-        """The operator's own policies."""
+        """Return the directory of the operator's policies."""
         return self.home / "policies"
 
     @property
     def apart(self) -> tuple[Path, ...]:
-        """What no root may be, lie in or lie around."""
+        """Return the paths that no root may be, contain or be inside of."""
         ours = (self.state, self.policies, self.home / "config.toml", self.home / "projects.json")
         return (*ours, *filter(None, (self.api_key_file, self.embeddings, self.policy_signers)))
 
 
 def read_settings(environment: Mapping[str, str], **flags: Any) -> Settings:
-    """The settings of a program.
+    """Return the settings of a program.
 
     Args:
         environment: such as `os.environ`.
-        flags: what a command line or caller asked for; None and empty mean: not asked.
+        flags: given by a command line or caller; None and empty mean: not given.
 
     Raises:
-        ConfigInvalid: somebody else may write the home or what is obeyed in it; `config.toml` cannot be read,
-            is no TOML, or has an unknown key, a wrong type or a relative path; nobody says where home is;
-            there is no such protocol; the model's name cannot be one; or a flag is about a language model
-            and the model is `rules`.
+        ConfigInvalid: another user can write the home or its configuration. Or `config.toml` cannot be read,
+            is not TOML, or has an unknown key, a wrong type or a relative path. Or the home is unknown. Or
+            the protocol or the model's name is invalid. Or a flag is for a language model and the model is
+            `rules`.
     """
     named = environment.get(HOME_VARIABLE)
     home = _expanded(named) if named else _expanded(environment.get("HOME") or "~") / ".muniment"
@@ -135,7 +137,7 @@ def read_settings(environment: Mapping[str, str], **flags: Any) -> Settings:
         "/"
     )
     if is_another and "api_key_file" not in {**found, **asked}:
-        merged.pop("api_key_file", None)  # It is the key of the server that stands beside it.
+        merged.pop("api_key_file", None)  # It is the key of the server in the same file.
     merged["roots"] = {**configured.get("roots", {}), **asked.get("roots", {})}
     for name in _FILES & merged.keys():
         merged[name] = _expanded(os.fspath(merged[name]))
@@ -146,7 +148,7 @@ def read_settings(environment: Mapping[str, str], **flags: Any) -> Settings:
 
 
 def _require_own(home: Path) -> None:
-    """Refuse a home whose configuration, policies or state somebody else may have written."""
+    """Check that no other user can have written the configuration, policies or state of a home."""
     for each in (home, home / "config.toml", home / "state"):
         require_ours(each)
     require_ours(home / "policies", inside=True)
@@ -160,19 +162,19 @@ def default_roots(
     create: bool,
     is_project: bool = True,
 ) -> dict[Scope, Path]:
-    """Roots for `scopes`: those that are bound, and ours for `user` and `project`.
+    """Return the roots for `scopes`: bound ones, and default ones for `user` and `project`.
 
     Args:
-        settings: where home is, and what is bound.
+        settings: with the home and the bound roots.
         scopes: those of the policy.
         project: the directory of the project's memory.
-        create: make ours where they are missing; else leave those out.
-        is_project: False: do not make that of `project`, unless there is no `user` to remember for.
+        create: create missing default roots; otherwise omit them.
+        is_project: False: do not create that of `project`, unless the scope `user` is missing.
 
     Raises:
         InvalidScope: a root is bound to a scope that is not one of `scopes`.
         ConfigInvalid: a scope has neither a bound nor a default root.
-        ManagedMemoryUnavailable: ours cannot be created.
+        ManagedMemoryUnavailable: a default root cannot be created.
     """
     unknown = sorted(set(settings.roots) - set(scopes))
     if unknown:
@@ -193,18 +195,18 @@ def default_roots(
 
 
 def parse_roots(pairs: Iterable[str]) -> dict[str, Path]:
-    """Roots from `scope=DIR` texts.
+    """Parse roots from `scope=DIR` texts.
 
     Raises:
-        ConfigInvalid: a text has another shape, or names a scope twice.
+        ConfigInvalid: a text has another format, or a scope occurs twice.
     """
     roots: dict[str, Path] = {}
     for pair in pairs:
         scope, equals, directory = pair.partition("=")
         if not (scope and equals and directory):
-            raise ConfigInvalid(f"--root takes scope=DIR, not {pair!r}")
+            raise ConfigInvalid(f"invalid --root {pair!r}: expected scope=DIR")
         if scope in roots:
-            raise ConfigInvalid(f"--root names the scope {scope!r} twice")
+            raise ConfigInvalid(f"--root sets the scope {scope!r} twice")
         roots[scope] = _expanded(directory)
     return roots
 
@@ -228,7 +230,7 @@ def _read_config(path: Path) -> dict[str, Any]:
             text = file.read(MAX_CONFIG_BYTES + 1)
     except FileNotFoundError:
         if path.is_symlink():
-            raise ConfigInvalid(f"{path} is a link that leads nowhere; mend it or remove it") from None
+            raise ConfigInvalid(f"{path} is a broken link; repair or remove it") from None
         return {}
     except OSError as error:
         raise ConfigInvalid(f"{path} cannot be read: {error.strerror}") from None
@@ -237,7 +239,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     try:
         refuse_long_keys(text.decode())
         data = tomllib.loads(text.decode())
-    except (ValueError, RecursionError) as error:  # Of decoding, of TOML, and of numbers too long.
+    except (ValueError, RecursionError) as error:  # Errors of decoding, of TOML, and of too long numbers.
         raise ConfigInvalid(f"{path} is not valid TOML: {error}") from None
     return {key: _checked(path, key, value) for key, value in data.items()}
 
@@ -256,14 +258,14 @@ def _checked(path: Path, key: str, value: Any) -> Any:
             raise ConfigInvalid(f"{path}: {key} must be a string")
         case _:
             known = f"{', '.join(_CONFIG_KEYS[:-1])} and {_CONFIG_KEYS[-1]}"
-            raise ConfigInvalid(f"{path}: unknown key {key!r}; there are {known}")
+            raise ConfigInvalid(f"{path}: unknown key {key!r}; known keys are {known}")
 
 
 def _absolute(path: Path, what: str, configured: str) -> Path:
-    """A path of `config.toml`: the same one from wherever a program is started."""
+    """Return an absolute path of `config.toml`, which is independent of the current directory."""
     found = _expanded(configured)
     if not found.is_absolute():
-        raise ConfigInvalid(f"{path}: {what} is relative; give an absolute path")
+        raise ConfigInvalid(f"{path}: {what} is relative; use an absolute path")
     return found
 
 
@@ -272,43 +274,42 @@ def _expanded(path: str) -> Path:
         expanded = Path(path).expanduser()
         is_path = b"\0" not in os.fsencode(expanded)
     except RuntimeError:
-        raise ConfigInvalid(f"there is no home directory for {path!r}; set {HOME_VARIABLE}") from None
+        raise ConfigInvalid(f"no home directory found for {path!r}; set {HOME_VARIABLE}") from None
     except UnicodeEncodeError:
         is_path = False
     if not is_path:
-        raise ConfigInvalid(f"{printable(path)!r} is no path")
+        raise ConfigInvalid(f"{printable(path)!r} is not a valid path")
     return expanded
 
 
-# -- credentials -------------------------------------------------------------------------------------
+# -- credentials ---------------------------------------------------------------------------------------
 #
-# The key of a model's server: where it is read, and that nobody else is told.
+# The key of a model's server: how it is read and protected.
 #
 # - K1. The first of these that is given: `--api-key-file`, `MUNIMENT_API_KEY`, `MUNIMENT_API_KEY_FILE`,
-#   `api_key_file` in `config.toml`. `settings.py` decides which; the variables of other programs, such as
-#   `OPENAI_API_KEY`, are never read.
-# - K2. It goes from `read_api_key` to the adapter of the model and nowhere else: settings know where it
-#   stands,
-#   not what it is, and no error here quotes it, also not where someone gave a key in place of a file's
-#   name.
-# - K3. No bound root lies around the file of the settings, also where the variable wins (`Settings.apart`).
-# - K4. A file that another user owns or may write is no key of ours: who knows it reads along at the
+#   `api_key_file` in `config.toml`. The variables of other programs, such as `OPENAI_API_KEY`, are never
+#   read.
+# - K2. It is passed only from `read_api_key` to the adapter of the model. Settings contain its location, not
+#   its value. No error here quotes it, also if a user gave a key instead of a file name.
+# - K3. No bound root contains the file of the settings, also if the variable is used (`Settings.apart`).
+# - K4. A file that another user owns or can write is rejected: that user could read the traffic at the
 #   server.
 #
-# Does not hold: that others cannot read the file; nor that the key is gone
-# from the memory of this process after use, or from `/proc/PID/environ` if it came as a variable.
+# Not guaranteed: that others cannot read the file; nor that the key is removed from the memory of this
+# process after use, or from `/proc/PID/environ` if it came as a variable.
 #
 # Attacked in tests/surface/library/test_settings.py.
 
 MAX_KEY_BYTES: Final = 4096
-"""Bytes of a key with the white space around it. API keys have 20 to 200, signed tokens seldom over 2000."""
+"""Bytes of a key with the surrounding white space. API keys have 20 to 200, signed tokens seldom over 2000.
+"""
 
 _KEY: Final = re.compile(r"[!-~]+")
-"""What an HTTP header carries as it is: printable ASCII, in one piece."""
+"""The form that an HTTP header can contain unchanged: printable ASCII without white space."""
 
 
 def read_api_key(settings: Settings, environment: Mapping[str, str]) -> str | None:
-    """The key that `settings` point to, without the white space around it; None if they name none.
+    """Return the key that `settings` refer to, without surrounding white space; None if they refer to none.
 
     The file may be anything that ends: also a FIFO, such as `<(pass show key)`, which is waited for.
 
@@ -317,8 +318,8 @@ def read_api_key(settings: Settings, environment: Mapping[str, str]) -> str | No
         environment: such as `os.environ`; not changed.
 
     Raises:
-        ConfigInvalid: the file cannot be read, or what was found is empty, longer than `MAX_KEY_BYTES`, or
-            more than one word of printable ASCII.
+        ConfigInvalid: the file cannot be read, or the key is empty, longer than `MAX_KEY_BYTES`, or not one
+            word of printable ASCII.
     """
     if settings.key_in_variable:
         return _checked_credential(environment[KEY_VARIABLE], KEY_VARIABLE)
@@ -330,36 +331,36 @@ def _read(path: Path) -> str:
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
-            if not stat.S_ISCHR(status.st_mode):  # A terminal, or /dev/null, is everybody's.
+            if not stat.S_ISCHR(status.st_mode):  # A terminal and /dev/null belong to no single user.
                 check_ours(path, status)
             data = file.read(MAX_KEY_BYTES + 1)
     except OSError as error:
         if not os.path.lexists(path):
-            # What is given for its name may be the key itself.
+            # The given name may be the key itself.
             raise ConfigInvalid(
                 f"the key file cannot be read: {error.strerror}; --api-key-file, MUNIMENT_API_KEY_FILE and "
-                "api_key_file take the path of a file that holds the key"
+                "api_key_file need the path of a file that contains the key"
             ) from None
         raise ConfigInvalid(f"the key file {path} cannot be read: {error.strerror}") from None
-    # Latin-1 takes every byte: an error of decoding would carry the key along as its context.
+    # Latin-1 decodes every byte: a decoding error would contain the key in its context.
     return data.decode("latin-1")
 
 
 def _checked_credential(text: str, where: str) -> str:
     if len(text) > MAX_KEY_BYTES:
-        raise ConfigInvalid(f"{where} is longer than {MAX_KEY_BYTES} bytes; put nothing but the key there")
+        raise ConfigInvalid(f"{where} is longer than {MAX_KEY_BYTES} bytes; it must contain only the key")
     key = text.strip()
     if not key:
-        raise ConfigInvalid(f"{where} is empty; put the key there")
+        raise ConfigInvalid(f"{where} is empty; it must contain the key")
     if _KEY.fullmatch(key) is None:
         raise ConfigInvalid(
-            f"{where} holds no key: one is printable ASCII without white space inside; put nothing else there"
+            f"{where} contains no valid key: expected only printable ASCII without white space"
         )
     return key
 
 
 def load_configured(settings: Settings) -> Loaded:
-    """The policy of `settings`, as it may bound a run: signed, where signers are configured.
+    """Return the policy of `settings`, with its signature checked if signers are configured.
 
     Raises:
         PolicyInvalid: it does not load, or E140 to E142.

@@ -122,7 +122,7 @@ def test_recovery_that_cannot_read_a_file_keeps_the_intent(home, number):
         with pytest.raises(ManagedMemoryUnavailable, match="cannot be rolled back now"):
             memory.remember("The moon is far away.", scope="user")
     with open_memory(home) as memory:
-        assert any("took back task-1" in note for note in memory.place.notes)
+        assert any("rolled back task-1" in note for note in memory.place.notes)
         assert entries(home) == {}
         assert memory.history() == ()
         assert remember_as_agent(memory).status == "completed"

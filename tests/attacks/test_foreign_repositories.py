@@ -343,7 +343,7 @@ def test_what_others_commit_never_counts_as_the_owners_words_whatever_it_says_of
     generous = write(
         tmp_path / "own.toml", body='[scopes]\nuser = { trust = "owner" }\nproject = { trust = "owner" }\n'
     )
-    with pytest.raises(ConfigInvalid, match="count as your own"):
+    with pytest.raises(ConfigInvalid, match="owner trust"):
         muniment.open(cloned, home=home, policy=generous)
 
 

@@ -117,7 +117,7 @@ def test_every_tool_resolves_what_stays_beneath_the_root_and_nothing_else(opened
         assert str(tmp_path) not in outcome.text
         writes = outcome.code is None and tool in {"write_file", "edit"}
         if outcome.code is None:
-            assert f"{path} leads " in outcome.text
+            assert f"{path} points " in outcome.text
             assert leads_to in outcome.text
             assert "alpha" in outcome.text or writes
         else:
@@ -150,7 +150,7 @@ def test_ls_shows_links_as_what_they_lead_to_and_hides_the_rest(opened, roots):
         *("real.md (6 bytes)", "sub/", "t/", "to-late.md (0 bytes)", "topic/", "[11 in all]"),
     ]
     assert box.call("ls", {"path": "user/t/"}).text == (
-        "late.md (0 bytes)\nm.md (6 bytes)\none.md (10 bytes)\n[3 in all]\n[user/t leads to user/topic]"
+        "late.md (0 bytes)\nm.md (6 bytes)\none.md (10 bytes)\n[3 in all]\n[user/t points to user/topic]"
     )
     assert box.call("ls", {"path": "user/to-dots"}).code == "refused"
 
@@ -167,14 +167,14 @@ def test_two_names_of_one_file_are_one_change_with_one_quota_and_both_are_there(
     path = CanonicalPath(Scope("user"), RelPath("l.md"))
     assert box.call("write_file", {"path": "user/s/x.md", "content": "beta\n"}).code == "quota"
     assert box.call("edit", {"path": "user/l.md", "old_string": "alpha", "new_string": "beta"}).text == (
-        "changed user/real.md; user/l.md leads there\n1\tbeta"
+        "changed user/real.md; user/l.md points there\n1\tbeta"
     )
     assert box.without_links(path).text == "user/real.md"
     assert box.call("read_file", {"path": "user/real.md"}).text == "1\tbeta"
     assert box.call("edit", {"path": "user/t/m.md", "old_string": "beta", "new_string": "gamma"}).code is None
-    assert box.call("read_file", {"path": "user/l.md"}).text == "1\tgamma\n[user/l.md leads to user/real.md]"
+    assert box.call("read_file", {"path": "user/l.md"}).text == "1\tgamma\n[user/l.md points to user/real.md]"
     done = box.call("write_file", {"path": "user/n.md", "content": "beta\n"})
-    assert done.text == "created user/new/born.md (5 bytes); user/n.md leads there"
+    assert done.text == "created user/new/born.md (5 bytes); user/n.md points there"
     assert "n.md (5 bytes)\nnew/\n" in box.call("ls", {"path": "user"}).text
     assert box.call("grep", {"pattern": "beta"}).text == "user/new/born.md:1: beta"
     for other, code in (("other.md", "budget"), ("L.md", "exists_as")):

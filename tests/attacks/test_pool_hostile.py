@@ -34,8 +34,8 @@ def worker(zygote):
 
 def is_over(worker):
     """Whether every further exchange is refused."""
-    raised(WorkerLost, ask, worker, "echo", match="is gone")
-    raised(WorkerLost, worker.receive, max_body=0, patience=soon(), match="is gone")
+    raised(WorkerLost, ask, worker, "echo", match="has ended")
+    raised(WorkerLost, worker.receive, max_body=0, patience=soon(), match="has ended")
     return True
 
 
@@ -52,7 +52,7 @@ def test_a_lie_or_a_body_where_none_is_taken_ends_the_worker(zygote):
 @pytest.mark.threat("T-RUN-10", control="asked_once")
 def test_an_answer_prepared_for_the_next_question_is_not_taken_for_one(worker):
     assert ask(worker, "flood", frame(b'{"n":1}') + frame(b'{"n":2}'))[0] == {"n": 1}
-    raised(WorkerLost, ask, worker, "echo", match="without being asked")
+    raised(WorkerLost, ask, worker, "echo", match="was not requested")
     assert is_over(worker)
 
 
@@ -148,7 +148,7 @@ def test_a_worker_that_cannot_be_killed_is_told_and_its_descriptors_are_not_kept
         with monkeypatch.context() as patch:
             patch.setattr(worker, "kill", lambda: None)
             worker.send({"do": "spin"}, patience=soon())
-            raised(WorkerLost, worker.close, match="still there")
+            raised(WorkerLost, worker.close, match="still exists")
         assert len(open_descriptors()) < len(held) + 1
         signal.pidfd_send_signal(over.fd, signal.SIGKILL)
         assert over.ended()

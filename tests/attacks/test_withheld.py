@@ -43,4 +43,4 @@ def test_what_is_withheld_is_missing_and_a_policy_that_requires_it_is_refused(na
         caught = raised(ConfinementUnavailable, Sandbox, "hardened", roots)
     for layer in missing:
         assert layer in str(caught)
-    assert "'muniment doctor' says why" in str(caught)
+    assert "run 'muniment doctor' for the reason" in str(caught)

@@ -1,8 +1,8 @@
-"""What must be right: nothing outside the roots is opened, nothing unjudged lands, all of it or none.
+"""The trusted core: it opens nothing outside the roots, and writes judged changes only, all of them or none.
 
-Standard library only. `threat-model/REVIEW.md` says in which order to read it, and what each file promises.
+Standard library only. `threat-model/REVIEW.md` lists the reading order and the promises of each file.
 
-Elsewhere than on Linux `portable.calls` stands in for `syscalls`, and what is promised is less: see there.
+On systems other than Linux, `portable.calls` replaces `syscalls`, and the promises are weaker: see there.
 """
 
 import sys

@@ -1,17 +1,16 @@
-"""Where a root comes from: a directory that the caller names and trusts, checked and held open.
+"""Bind a scope to a directory that the caller trusts: check it, open it, and keep it open.
 
 On success of `bind`:
 
-- B1 the descriptor is a directory that belongs to this process's effective user (for root: to root) and that
-  nobody else may write. Asked of the descriptor.
-- B2 it is not, and does not lie inside or around, any path of `apart_from`, by device and inode.
+- B1 the descriptor is a directory that belongs to this process's effective user (for root: to root), and no
+  other user may write to it. This is read from the descriptor.
+- B2 the directory is not a path of `apart_from`, and is neither inside nor around one, by device and inode.
 - B3 a link in the given path was resolved once; changing it later does not move the root.
 
-Does not hold: that others cannot rename the directory (that is up to its parents; `BoundRoot.verify`
-notices), nor B2 for a bind mount whose own parents hide where the directory lies, nor any of this after the
-call.
+Not guaranteed: that no other process renames the directory (its parents decide that; `BoundRoot.verify`
+detects it); B2 for a bind mount whose parents hide where the directory is; any of this after the call.
 
-Errors here are for the person who configured the root, name host paths, and say what to do.
+Errors here are for the person who configured the root. They contain host paths and state what to do.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ _Identity = tuple[int, int]
 """Device and inode."""
 
 _Place = list[_Identity | None]
-"""Identities of a path and of those above it; None for what does not exist."""
+"""Identities of a path and of its parents; None for a path that does not exist."""
 
 
 class BoundRoot(Sealed, seal=_SEAL):
-    """A root that this process opened, and the path by which it did. Close it, or use it by `with`.
+    """A root that this process opened, and its path. Close it, or use it in a `with` statement.
 
     Attributes:
         root: the handle; after `close` its descriptor is -1 and every open fails.
-        trusted_path: the path without links under which the directory was found.
-        device: of the directory.
-        inode: of the directory.
+        trusted_path: the path of the directory, without links.
+        device: device of the directory.
+        inode: inode of the directory.
     """
 
     __slots__ = ("root", "trusted_path", "device", "inode")  # noqa: RUF023  in the order of `bind`
@@ -56,16 +55,16 @@ class BoundRoot(Sealed, seal=_SEAL):
 
     @property
     def scope(self) -> Scope:
-        """The scope that this root holds."""
+        """Return the scope that is bound to this root."""
         return self.root.scope
 
     def verify(self) -> None:
-        """Raise unless the bound path still leads to the directory that was bound.
+        """Raise unless the bound path still resolves to the directory that was bound.
 
-        Holds at one moment during the call. Cost: one `stat`.
+        True for one moment during the call. Cost: one `stat`.
 
         Raises:
-            PathEscape: `root_replaced`; the path leads elsewhere or nowhere.
+            PathEscape: `root_replaced`; the path resolves to another directory, or to nothing.
         """
         try:
             found = self.trusted_path.stat()
@@ -75,7 +74,7 @@ class BoundRoot(Sealed, seal=_SEAL):
             raise PathEscape(Via.ROOT_REPLACED, self.scope)
 
     def close(self) -> None:
-        """Close the handle; harmless when repeated."""
+        """Close the handle; does nothing if it is closed already."""
         fd = self.root.fd
         object.__setattr__(self, "root", Root(self.scope, -1, self.root.resolver))
         if fd >= 0:
@@ -98,16 +97,16 @@ def bind(
     """Open the directory of a scope.
 
     Args:
-        scope: its name.
+        scope: name of the scope.
         trusted_path: from a flag, the configuration or a default; never from a model, a request or a
-            workspace. May be a link, or lead through some.
-        apart_from: paths, existing or not, that must be neither equal to, inside nor around the root: state,
+            workspace. May be a link, or contain links.
+        apart_from: paths, existing or not, that must not be equal to, inside or around the root: state,
             policies, configuration.
-        resolver: how paths beneath the root are opened; chosen by asking the kernel unless given.
+        resolver: opens paths under the root; None: the best one that the system supports.
 
     Raises:
-        ManagedMemoryUnavailable: the directory is missing, is none, is not ours, is writable by others, or
-            is not apart; the reason says what to do.
+        ManagedMemoryUnavailable: the directory is missing, is not a directory, belongs to another user, is
+            writable by others, or overlaps `apart_from`; the reason states what to do.
         PlatformUnsupported: the machine is neither x86-64 nor aarch64.
     """
     chosen = choose_resolver() if resolver is None else resolver
@@ -138,14 +137,14 @@ def bind_all(
     *,
     apart_from: Sequence[str | os.PathLike[str]] = (),
 ) -> dict[Scope, BoundRoot]:
-    """Open the directories of several scopes, which must also lie apart from each other.
+    """Open the directories of several scopes, which must not overlap each other.
 
     Args:
-        trusted_paths: as `bind`, by scope.
-        apart_from: as `bind`.
+        trusted_paths: as for `bind`, by scope.
+        apart_from: as for `bind`.
 
     Raises:
-        ManagedMemoryUnavailable: as `bind`, or as `require_apart`. Nothing stays open.
+        ManagedMemoryUnavailable: as `bind` or `require_apart`. No directory stays open.
         PlatformUnsupported: as `bind`.
     """
     with ExitStack() as opened:
@@ -159,10 +158,10 @@ def bind_all(
 
 
 def require_apart(roots: Sequence[BoundRoot]) -> None:
-    """Raise unless no root is another one, or lies inside or around it, by device and inode.
+    """Raise if a root is equal to, inside or around another one, by device and inode.
 
     Raises:
-        ManagedMemoryUnavailable: names both scopes.
+        ManagedMemoryUnavailable: the message contains both scopes.
     """
     places = [(bound, _place(bound.scope, bound.trusted_path)) for bound in roots]
     for (first, first_place), (second, second_place) in combinations(places, 2):
@@ -170,50 +169,54 @@ def require_apart(roots: Sequence[BoundRoot]) -> None:
 
 
 def _resolved(scope: Scope, given: str) -> Path:
-    # The empty path would be the current directory, wherever that is.
+    # The empty path would be the current directory.
     if not given:
-        raise ManagedMemoryUnavailable(scope, "no directory is given for it")
+        raise ManagedMemoryUnavailable(scope, "no directory is configured; give the path of one")
     try:
         return Path(os.path.realpath(given, strict=True))
     except OSError as error:
         _refuse_path(scope, given, error)
     except ValueError as error:
-        raise ManagedMemoryUnavailable(scope, f"{printable(given)!r} is not a path") from error
+        raise ManagedMemoryUnavailable(scope, f"{printable(given)!r} is not a valid path") from error
 
 
 def _refuse_path(scope: Scope, given: str, error: OSError) -> NoReturn:
     shown = printable(given)
     if isinstance(error, FileNotFoundError) and Path(given).is_symlink():
-        reason = f"{shown} is a link that leads nowhere; create its target or bind another directory"
+        reason = f"{shown} is a link to a missing target; create the target or bind another directory"
     elif isinstance(error, FileNotFoundError):
         reason = f"{shown} does not exist; create it (mkdir -m 700) or bind another directory"
     elif isinstance(error, NotADirectoryError):
-        reason = f"{shown} is not a directory; bind another one"
+        reason = f"{shown} is not a directory; bind a directory"
     else:
-        reason = f"{shown} cannot be opened ({error.strerror}); correct its permissions or bind another one"
+        reason = f"{shown} cannot be opened ({error.strerror}); correct its permissions or bind another"
     raise ManagedMemoryUnavailable(scope, reason) from error
 
 
 def _require_ours(scope: Scope, given: str, real: Path, found: os.stat_result) -> None:
     shown = printable(str(real))
     if Path(given).is_symlink():
-        shown = f"{shown} (where the link {printable(given)} leads)"
+        shown = f"{shown} (the target of the link {printable(given)})"
     us = os.geteuid()
     if found.st_uid != us:
         raise ManagedMemoryUnavailable(
-            scope, f"{shown} belongs to user {found.st_uid}, not to us ({us}); bind a directory of your own"
+            scope, f"{shown} belongs to user {found.st_uid}, not to user {us}; bind another directory"
         )
     if found.st_mode & _OTHERS_MAY_WRITE:
         mode = stat.S_IMODE(found.st_mode)
-        is_shared = mode & stat.S_ISVTX  # Like /tmp: made for others to write, so not to be changed.
-        remedy = "bind a directory of your own" if is_shared else f"run: chmod go-w {printable(str(real))}"
+        # Others are meant to write to it, like /tmp, so do not suggest chmod.
+        is_shared = mode & stat.S_ISVTX
+        remedy = "bind a private directory" if is_shared else f"run: chmod go-w {printable(str(real))}"
         raise ManagedMemoryUnavailable(scope, f"{shown} can be written by others (mode {mode:04o}); {remedy}")
 
 
 def _require_usable(bound: BoundRoot) -> None:
-    """What was opened must be what the resolved path names: a parent may have been swapped in between.
+    """Check that the opened directory is the one at the resolved path and that it can be read.
 
-    And a root that cannot be read would look like an empty memory.
+    A parent may have been replaced between the two steps. A root that cannot be read would seem empty.
+
+    Raises:
+        ManagedMemoryUnavailable: one of both is not so.
     """
     root, shown = bound.root, printable(str(bound.trusted_path))
     try:
@@ -229,7 +232,7 @@ def _require_usable(bound: BoundRoot) -> None:
 
 
 def _place(scope: Scope, real: Path) -> _Place:
-    """Where `real`, a path without links, stands."""
+    """Return the identities of `real`, a path without links, and of its parents."""
     return [_identity(scope, each) for each in (real, *real.parents)]
 
 
@@ -239,7 +242,7 @@ def _identity(scope: Scope, path: Path) -> _Identity | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        reason = f"cannot tell where {printable(str(path))} lies ({error.strerror}); correct its permissions"
+        reason = f"cannot check the path {printable(str(path))} ({error.strerror}); correct its permissions"
         raise ManagedMemoryUnavailable(scope, reason) from error
     return found.st_dev, found.st_ino
 
@@ -248,9 +251,9 @@ def _require_apart(scope: Scope, place: _Place, other: _Place, name: str) -> Non
     if place[0] == other[0]:
         relation = "is the same directory as"
     elif other[0] in place:
-        relation = "lies inside"
+        relation = "is inside"
     elif place[0] in other:
-        relation = "lies around"
+        relation = "contains"
     else:
         return
-    raise ManagedMemoryUnavailable(scope, f"its root {relation} {name}; bind a directory apart from it")
+    raise ManagedMemoryUnavailable(scope, f"its root {relation} {name}; bind a directory outside it")

@@ -1,9 +1,9 @@
-"""Waiting that ends: one deadline shared by everything that waits, and a token that ends it early.
+"""Waits that always end: one deadline for everything that waits, and a token that ends the wait early.
 
 C1 A wait ends with its event, `DeadlineExceeded` or `Cancelled`; never later than the deadline.
-C2 The deadline is absolute. A peer that answers drop by drop gains no time by it.
+C2 The deadline is absolute. A peer that answers byte by byte does not extend it.
 
-Standard library only; attacked by `tests/units/kernel/test_cancel.py`.
+Standard library only; tested with attacks by `tests/units/kernel/test_cancel.py`.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from muniment.kernel.refusal import Cancelled, DeadlineExceeded
 from muniment.kernel.syscalls import select
 
 MAX_POLL_SECONDS: Final = 3600.0
-"""Seconds of one poll(2); it takes milliseconds as a C int, a deadline may be later than that or infinite."""
+"""Seconds of one poll(2), which takes milliseconds as a C int; a deadline may be later, or infinite."""
 
 
 class Cancelling(Protocol):
-    """Tells whether its caller wants no more of a run."""
+    """A token by which a caller cancels a run."""
 
     def is_set(self) -> bool:
-        """Whether somebody cancelled."""
+        """Return whether the caller cancelled."""
 
     def fileno(self) -> int:
-        """A descriptor that is readable once somebody has."""
+        """Return a descriptor that becomes readable after a cancellation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a caller is willing to wait.
+    """How long a caller waits.
 
     Attributes:
-        deadline: second on `time.monotonic()` at which every wait ends.
-        cancel: ends every wait early; None: nobody can.
+        deadline: time on `time.monotonic()`, in seconds, at which every wait ends.
+        cancel: ends every wait early; None: the wait cannot be cancelled.
     """
 
     deadline: float
     cancel: Cancelling | None = None
 
     def check(self) -> None:
-        """Go on only while there is patience left.
+        """Raise if the deadline passed or the caller cancelled.
 
         Raises:
-            Cancelled: the caller cancelled; told before a deadline that passed as well.
+            Cancelled: the caller cancelled; also if the deadline passed too.
             DeadlineExceeded: the deadline passed.
         """
         if self.cancel is not None and self.cancel.is_set():
@@ -58,17 +58,17 @@ class Patience:
         """Wait until `fd` has one of the poll(2) events of `mask`, or hung up.
 
         Args:
-            fd: what to wait for.
+            fd: the descriptor to wait for.
             mask: `select.POLLIN` or `select.POLLOUT`.
-            alive: the pidfd of the process at the other end, where known.
+            alive: the pidfd of the process at the other end, if known.
 
         Returns:
-            True: `fd` is ready. False: it is not, and the process behind `alive` has ended.
+            True: `fd` is ready. False: it is not, and the process of `alive` has ended.
 
         Raises:
-            Cancelled, DeadlineExceeded: as `check`, also when `fd` is ready by then.
+            Cancelled, DeadlineExceeded: as `check`, also if `fd` is ready by then.
 
-        Cost: one poll(2) and two clock readings where `fd` is ready at once.
+        Cost: one poll(2) and two clock readings if `fd` is ready at once.
         """
         poller = select.poll()
         poller.register(fd, mask)

@@ -1,7 +1,7 @@
-"""What is to be done to files: `FileChange`, from the words of a worker to the row of a ledger.
+"""Changes of files: `FileChange`, from a worker's proposal to a ledger row.
 
-`read_proposal` is where a worker's words become paths: an escape anywhere in them, claims included, wins over
-whatever else is wrong. Nothing here is judged yet.
+`read_proposal` turns the text of a worker into paths. An escape anywhere in it, claims included, takes
+precedence over every other error. Nothing here is judged yet.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ ChangeKind = Literal["create", "modify", "delete"]
 
 
 def digest(content: bytes) -> Digest:
-    """SHA-256 of `content`."""
+    """Return the SHA-256 of `content`."""
     return Digest(hashlib.sha256(content).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A file goes from one state to another.
+    """A change of one file from one state to another.
 
     Attributes:
-        path: which file.
-        base: digest of the bytes that the change rests on; None: there must be no such file.
-        after: the whole file as it shall be; None: it goes.
-        before: the bytes that stood there when the broker looked; None until then, and where none did.
-        trust: of `after`; None where it goes, and as long as nobody said.
+        path: the file.
+        base: digest of the bytes that the change is based on; None: the file must not exist.
+        after: the complete new file; None: delete it.
+        before: the bytes that the broker found at the path; None until it reads them, and for a new file.
+        trust: trust of `after`; None for a deletion, and until it is set.
     """
 
     path: CanonicalPath
@@ -45,28 +45,28 @@ class FileChange:
 
     @property
     def kind(self) -> ChangeKind:
-        """Whether the file comes, changes or goes."""
+        """Return whether the change creates, modifies or deletes the file."""
         return "delete" if self.after is None else "create" if self.base is None else "modify"
 
     @property
     def verb(self) -> Verb:
-        """What the policy must grant on its path; a removal, which only code proposes, needs to modify."""
+        """Return the verb that the policy must grant; deletions, which only code proposes, need `modify`."""
         return Verb.CREATE if self.base is None else Verb.MODIFY
 
     @property
     def digest(self) -> Digest | None:
-        """Of `after`."""
+        """Return the digest of `after`."""
         return None if self.after is None else digest(self.after)
 
     @property
     def size(self) -> int:
-        """Bytes of `after`."""
+        """Return the number of bytes of `after`."""
         return len(self.after or b"")
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What must still hold at commit: the digest of a file, or its absence (None)."""
+    """A condition at commit: the digest that a file must have, or its absence (None)."""
 
     path: CanonicalPath
     digest: Digest | None
@@ -74,14 +74,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSet:
-    """Changes that are made all or none, and the claims that they rest on besides their own bases."""
+    """Changes that are written all or none, and the claims that they need in addition to their bases."""
 
     changes: tuple[FileChange, ...] = ()
     claims: tuple[Claim, ...] = ()
 
     @property
     def paths(self) -> tuple[CanonicalPath, ...]:
-        """Every path that would be touched."""
+        """Return every path that the changes touch."""
         return tuple(change.path for change in self.changes)
 
 
@@ -89,34 +89,34 @@ _SEAL = object()
 
 
 class Sealed:
-    """What may be landed, and where: made by the kernel alone, and neither copied nor changed."""
+    """Permission to write, and where: only the kernel creates it, and it cannot be copied or changed."""
 
     __slots__: tuple[str, ...] = ()
 
     def __init__(self, seal: object, *parts: object) -> None:
         if seal is not _SEAL:
-            raise TypeError(f"{type(self).__name__} is made by the kernel alone")
+            raise TypeError(f"{type(self).__name__} can be created only by the kernel")
         for name, part in zip(self.__slots__, parts, strict=True):
             object.__setattr__(self, name, part)
 
     def __init_subclass__(cls, seal: object = None) -> None:
         if seal is not _SEAL:
-            raise TypeError("what is sealed is of no other kind")
+            raise TypeError("sealed classes cannot be subclassed outside the kernel")
 
     def __setattr__(self, name: str, _value: object) -> None:
-        raise AttributeError(f"{name} of {type(self).__name__} stays what it is")
+        raise AttributeError(f"{name} of {type(self).__name__} cannot be changed")
 
     def __reduce_ex__(self, _protocol: object) -> str:
-        raise TypeError(f"{type(self).__name__} is not copied")
+        raise TypeError(f"{type(self).__name__} cannot be copied")
 
 
 class Judged(Sealed, seal=_SEAL):
-    """Changes that `judge` allowed, each with what stood there before.
+    """Changes that `judge` allowed, each with the bytes that it replaces.
 
     Attributes:
         change_set: the changes, with final bytes, and the claims that they rest on.
-        made: for each change, directories that it needs and that do not exist yet, outermost first.
-        roots: the very ones for which it was judged: it lands there, under the same locks, or nowhere.
+        made: for each change, the missing directories that it needs, outermost first.
+        roots: the roots for which it was judged. It can be written only there, under the same locks.
     """
 
     __slots__ = ("_change_set", "made", "roots")
@@ -126,12 +126,12 @@ class Judged(Sealed, seal=_SEAL):
 
     @property
     def change_set(self) -> ChangeSet:
-        """A copy: nobody else has hold of what is landed."""
+        """Return a copy, so that no caller can change the original."""
         return plain(self._change_set)
 
 
 class Standing(Enum):
-    """What must stand at the name of an index file, where that is not known bytes."""
+    """The required state of an index name before the write, if it is not a file with known bytes."""
 
     ABSENT = "absent"
     LINK = "link"
@@ -143,9 +143,9 @@ class IndexFile:
 
     Attributes:
         path: an index name.
-        before: the bytes that it replaces; `ABSENT`: it must be new; `LINK`: a link, which is dropped.
-        after: the new bytes; None: the file goes.
-        kept: name in the root under which what is replaced is kept; None: it is dropped.
+        before: the bytes that it replaces; `ABSENT`: the name must be free; `LINK`: a link, which is dropped.
+        after: the new bytes; None: delete the file.
+        kept: name in the root under which the replaced file is saved; None: it is dropped.
     """
 
     path: CanonicalPath
@@ -155,24 +155,25 @@ class IndexFile:
 
 
 class Generated(Sealed, seal=_SEAL):
-    """Files at index names, which nobody judges: all or none of them are landed."""
+    """Files at index names, which are not judged: all or none of them are written."""
 
     __slots__ = ("files",)
     files: tuple[IndexFile, ...]
 
 
 class Replayed(Sealed, seal=_SEAL):
-    """Changes that were judged and done in another copy of a memory, and are carried out in this one."""
+    """Changes that were judged and written in another copy of a memory, and are repeated in this one."""
 
     __slots__ = ("changes",)
     changes: tuple[FileChange, ...]
 
 
 class Rollback(Sealed, seal=_SEAL):
-    """Changes that are rolled back, each by itself, the last first: to bytes that the journal knows of it.
+    """Changes to roll back, each independently and the last first, to bytes that the journal contains.
 
     Attributes:
-        begun: positions of the changes that may have touched their file; of the others temporary names go.
+        begun: positions of the changes that may have touched their file. Of the others only temporary names
+            are removed.
     """
 
     __slots__ = ("begun", "changes")
@@ -181,23 +182,25 @@ class Rollback(Sealed, seal=_SEAL):
 
 
 def plain(change_set: ChangeSet) -> ChangeSet:
-    """The change-set in objects of its own, if nothing in it could say something else once it was looked at.
+    """Return the change set in new objects, if every part is of an exact, immutable class.
+
+    An object of another class could return other values after it was checked.
 
     Raises:
-        TypeError: something could.
+        TypeError: a part is of another class.
     """
     changes = tuple(change_set.changes)
     for item in changes:
         if type(item) is not FileChange or type(item.path) is not CanonicalPath:
-            raise TypeError("what is judged is a FileChange of a CanonicalPath")
+            raise TypeError("expected a FileChange with a CanonicalPath")
         texts, base = {type(item.before), type(item.after)}, type(item.base)
         if not texts <= {bytes, NoneType} or base not in {str, NoneType}:
-            raise TypeError("what is judged is made of plain bytes and digests")
+            raise TypeError("a change must contain plain bytes and digests")
     return ChangeSet(tuple(replace(item) for item in changes), tuple(change_set.claims))
 
 
 def joint(parts: Iterable[ChangeSet]) -> ChangeSet:
-    """All of `parts` as one."""
+    """Return all of `parts` as one change set."""
     every = tuple(parts)
     return ChangeSet(
         tuple(change for part in every for change in part.changes),
@@ -210,16 +213,16 @@ def read_proposal(
     claims: Sequence[tuple[str, Digest | None]],
     scopes: Collection[Scope],
 ) -> ChangeSet:
-    """What a worker proposes, who may have lied about everything.
+    """Return the proposal of a worker as a change set. The worker is not trusted.
 
     Args:
-        changes: path, digest of what is replaced or None, and the whole file.
-        claims: path, and digest of what was read or None.
+        changes: path, digest of the replaced file or None, and the complete new file.
+        claims: path, and digest of the file that was read, or None.
         scopes: the declared scopes of the run.
 
     Raises:
-        PathEscape: a path leads outside the scopes.
-        BadName, Refused: a path is not canonical, or names a scope.
+        PathEscape: a path is outside the scopes.
+        BadName, Refused: a path is not canonical, or is a scope.
     """
     refusal: Refusal | None = None
     paths: dict[str, CanonicalPath] = {}

@@ -1,13 +1,13 @@
 """One commit as a transaction: lock, recover, resolve, judge and write, in this order.
 
-1. `transaction` checks every path, before it locks the touched roots in order of device and inode.
+1. `transaction` checks every path before it locks the touched roots in order of device and inode.
 2. `recover` rolls back interrupted commits in these roots. Nothing is written before.
-3. `resolve` reads the current files itself, and drops parts whose claims no longer hold.
+3. `resolve` reads the current files and drops parts whose claims are no longer true.
 4. `judge` checks the final bytes by policy, gates and quotas. Only its result can be written.
 5. `write` checks deadline and cancellation a last time. In its block `land` journals the intent and writes
-   all files or none, the caller updates what is derived from them, and `finish` completes the journal.
+   all files or none, the caller updates derived data, and `finish` completes the journal.
 
-Promise: only judged changes are written; all of them or, after recovery, none; each file is whole at every
+Promise: only judged changes are written; all of them or, after recovery, none; each file is complete at every
 instant; a commit is durable after `finish`. A reader without the lock may see half of it.
 """
 
@@ -42,18 +42,18 @@ def transaction(
     """Lock the roots that `parts` touch, and yield a transaction over them.
 
     Args:
-        parts: change-sets, each of which is committed whole or dropped.
-        policy: judges them.
+        parts: change sets; each is committed completely or dropped.
+        policy: the policy to judge them by.
         roots: every bound root.
-        journal: keeps what was begun and done.
+        journal: records begun and finished commits.
         gates: checks new bytes.
-        facts: what is known of the roots.
-        patience: how long to wait for locks, and whether to begin writing at all.
+        facts: known properties of the roots.
+        patience: how long to wait for locks; no write begins after it.
 
     Raises:
         Refused: as `check_paths`.
         PathEscape, ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: as `lock_roots`.
-        KeyError: a path has a scope that is not bound.
+        KeyError: the scope of a path is not bound.
     """
     whole = joint(parts)
     check_paths(whole)
@@ -77,10 +77,10 @@ class CommitTransaction:
 
     @contextmanager
     def recover(self) -> Iterator[tuple[Recovered, ...]]:
-        """Roll back interrupted commits; the block updates what is derived, then the journal closes them.
+        """Roll back interrupted commits; the block updates derived data, then the journal closes them.
 
         Raises:
-            RuntimeError: this transaction wrote already: its own commit would be rolled back.
+            RuntimeError: this transaction has written already, so its commit would be rolled back.
             ManagedMemoryUnavailable: as `write.recover`.
         """
         if self._next == "end":
@@ -90,11 +90,11 @@ class CommitTransaction:
         self._next = "write"
 
     def resolve(self, parts: Sequence[ChangeSet]) -> tuple[ChangeSet, int]:
-        """Return the parts that still apply as one change-set with the current bytes, and count the others.
+        """Return the parts that still apply as one change set with the current bytes, and count the others.
 
         Raises:
             StoreConflict: no part applies.
-            PathEscape: a path meets a link, a hard link or a special file.
+            PathEscape: a path contains a link, a hard link or a special file.
             DeadlineExceeded, Cancelled: as `look`.
         """
         found = look(parts, self._roots, self._patience)
@@ -104,18 +104,19 @@ class CommitTransaction:
         return with_before(joint(holding), found), len(parts) - len(holding)
 
     def judge(self, final: ChangeSet) -> Judged:
-        """Judge the final bytes, for these locks alone; raise as `judge.judge`."""
+        """Judge the final bytes, for these locks only; raise as `judge.judge`."""
         facts, known = self._facts, self._journal.knows
         return judge(final, self._policy, self.locked, gates=self._gates, facts=facts, known=known)
 
     def write(self, judged: Judged) -> Writing:
-        """Write a judged change-set, all or none, in the block of a `with` statement. See `write.Writing`.
+        """Write a judged change set, all or none, in the block of a `with` statement. See `write.Writing`.
 
         Raises:
-            RuntimeError: interrupted commits were not recovered before, or this transaction wrote already.
+            RuntimeError: interrupted commits were not recovered before, or this transaction has written
+                already.
             DeadlineExceeded, Cancelled: before the first write.
 
-        Cost: two steps of the journal; an fsync a file and directory; three opens a file.
+        Cost: two journal steps; one fsync per file and directory; three opens per file.
         """
         if self._next != "write":
             raise RuntimeError("recover interrupted commits before writing, and write once")

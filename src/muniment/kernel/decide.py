@@ -1,25 +1,24 @@
-"""A policy in its normal form, and (verb, path) → verdict.
+"""The normal form of a policy, and the decision on a verb and a path.
 
-    1. The path lies in a declared scope and names something in it; otherwise deny.
-    2. A matching deny rule of any layer: deny.
+    1. The path is inside a declared scope and is not the scope itself; otherwise deny.
+    2. A deny rule of any layer matches: deny.
     3. Every layer has an allow rule that matches: allow. Otherwise deny, rule `default`.
 
 Contract:
-    D1  `decide` answers for every verb and every `CanonicalPath`, also one that no grammar let through, and
-        never raises.
-    D2  Rules commute: neither their order nor that of layers changes a verdict. More deny rules or more
+    D1  `decide` returns a result for every verb and every `CanonicalPath`, and never raises.
+    D2  Rules commute: neither their order nor that of layers changes a decision. More deny rules or more
         layers never grant more.
-    D3  A judge holds nothing but its policy; the same question has the same answer in broker and worker.
-    N1  `Policy.text` is the policy: what can change a verdict or a limit, with the layer names and rule ids
-        that records cite, and nothing else. Two policies of one text are equal but for their name.
-    N2  `parse` takes what `text` is for some policy, to the letter, and refuses everything else.
-    N3  No limit is absent: every number is at least 1 and at most its named maximum.
+    D3  A decision depends only on policy and request, so it is the same in broker and worker.
+    N1  `Policy.text` is the policy: everything that can change a decision or a limit, with the layer names
+        and rule ids that records cite, and nothing more. Two policies with the same text differ only in name.
+    N2  `parse` accepts exactly the texts that `Policy.text` can produce, and rejects everything else.
+    N3  Every limit is present: each number is at least 1 and at most its named maximum.
 
-What does not hold: that a pattern is of the dialect, or cheap to match (M4). Those who read policy files see
-to that: `muniment.policy.pattern`. Any other pattern has a meaning here as well, if a useless one.
+Not guaranteed: that a pattern is valid in the pattern dialect, or cheap to match (M4). The readers of policy
+files check that, see `muniment.policy.pattern`. Any other pattern also has a meaning here, but a useless one.
 
 Cost: building takes 0.03 ms for the shipped `strict`, the first decision 2 ms, each further one 3 µs.
-Attacked by tests/units/policy and tests/models/test_verdicts.py.
+Tested with attacks by tests/units/policy and tests/models/test_verdicts.py.
 """
 
 from __future__ import annotations
@@ -40,16 +39,16 @@ from muniment.kernel.refusal import PolicyInvalid, Refused
 
 # -- policy ------------------------------------------------------------------------------------------
 #
-# What bounds a run: layers of rules that must all agree, and terms that are already the strictest of all. It
-# is made by those who read policy files and by whoever narrows it, so its patterns were checked; whatever
-# they hand in is sorted here, without repetition.
+# The bounds of a run: layers of rules that must all agree, and options that are already the strictest of all.
+# Policy readers and code that narrows a policy create it, so the patterns are checked already. Here they are
+# sorted, and duplicates are removed.
 
-MAX_TURNS: Final = 6  # model calls of a run: what a task may cost at most, whoever writes the policy
-MAX_SECONDS: Final = 295  # of a run; five minutes of the queue's backstop, less what ending a run takes
-MAX_COUNT: Final = 1_000_000  # tool calls of a run, files of a run or scope: beyond any use, still a limit
-MAX_BYTES: Final = 1 << 32  # of any budget or quota; `MAX_FILE_BYTES` bounds a file besides
-MAX_DAYS: Final = 36_500  # of a retention: a century; what shall stay for longer says `never`
-NEVER: Final = "never"  # the retention of what does not expire
+MAX_TURNS: Final = 6  # model calls of a run: the maximum for a task under any policy
+MAX_SECONDS: Final = 295  # of a run; the queue's limit of five minutes, less the time to end a run
+MAX_COUNT: Final = 1_000_000  # tool calls of a run, files of a run or scope: more than any use needs
+MAX_BYTES: Final = 1 << 32  # of any budget or quota; `MAX_FILE_BYTES` also limits a file
+MAX_DAYS: Final = 36_500  # of a retention: a century; for longer, use `never`
+NEVER: Final = "never"  # the retention of entries that do not expire
 
 Commit = Literal["auto", "review"]
 Days = int | Literal["never"]
@@ -58,19 +57,19 @@ GATES: Final[tuple[Gate, ...]] = ("active-markup", "ansi", "bidi", "control", "t
 
 
 def _most(most: int, usual: int) -> int:
-    """A number from 1 to `most`: `Policy` looks at it."""
+    """Return a dataclass field for a number from 1 to `most`; `Policy` checks it."""
     return field(default=usual, metadata={"most": most})
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one run may use up. A missing number is the one of the shipped `strict`.
+    """The resources that one run may use. A missing number gets the value of the shipped `strict`.
 
     Attributes:
         turns: model calls.
         seconds: wall clock, from the start of the run.
-        tool_calls: calls of any tool, refused ones too.
-        read_bytes: bytes shown to the model.
+        tool_calls: calls of any tool, rejected ones included.
+        read_bytes: bytes that the model receives.
         scan_bytes: bytes that grep may read.
         write_bytes: bytes proposed.
         files_written: files created or changed.
@@ -87,11 +86,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """What must hold the worker, and what an escape does to the run.
+    """The confinement that a run requires, and the effect of an escape.
 
     Attributes:
-        require: the least enforcement with which a run may start.
-        on_escape: `abort` ends the run without effect; `refuse` only tells the model.
+        require: the lowest enforcement with which a run may start.
+        on_escape: `abort` ends the run without effect; `refuse` only reports it to the model.
     """
 
     require: Enforcement = Enforcement.PARTIAL
@@ -100,12 +99,12 @@ class Confinement:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """How far one task may change the memory.
+    """Limits on how much one task may change the memory.
 
     Attributes:
-        conflict: what happens when the memory changed under a run: `fail`, or `retry` once.
+        conflict: action if the memory changed under a run: `fail`, or `retry` once.
         max_forget: entries that one unattended forget may remove.
-        max_scope_share: how much of a scope's entries one dream may change, above 0 to 1.
+        max_scope_share: share of a scope's entries that one dream may change, above 0 to 1.
     """
 
     conflict: Literal["retry", "fail"] = "fail"
@@ -118,13 +117,13 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What text an entry may not hold, and what becomes of it.
+    """Restrictions on the text of an entry, and their effects.
 
     Attributes:
-        reject: the gates that are on, sorted.
-        secrets: `reject` refuses text that holds a secret; `redact` takes the secret out of it.
-        instructions: whether a change that addresses an agent waits for its owner (`quarantine`).
-        poison: whether a fact of an agent that could make agents do harm later waits for its owner.
+        reject: the enabled gates, sorted.
+        secrets: `reject` rejects text that contains a secret; `redact` removes the secret.
+        instructions: `quarantine`: a change that addresses an agent waits for its owner.
+        poison: `quarantine`: a fact of an agent that could cause harm by agents later waits for its owner.
     """
 
     reject: tuple[Gate, ...] = GATES
@@ -135,14 +134,14 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What becomes of a fact whose trust is `external`: it is taken, waits for the owner, or is refused."""
+    """The treatment of a fact with trust `external`: it is accepted, waits for the owner, or is rejected."""
 
     untrusted_sources: Literal["allow", "quarantine", "reject"] = "quarantine"
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long entries are kept.
+    """The lifetime of entries.
 
     Attributes:
         default: entries of any trust above `external`.
@@ -155,10 +154,10 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class ScopeTerms:
-    """The terms of a scope.
+    """The options of a scope.
 
     Attributes:
-        trust: of files there that Muniment did not write.
+        trust: trust of files there that Muniment did not write.
         commit: `auto`, or `review` if every change waits for the owner.
     """
 
@@ -169,7 +168,7 @@ class ScopeTerms:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Rule:
-    """Verbs on patterns, which get sorted."""
+    """Verbs on patterns, both sorted."""
 
     id: str
     verbs: tuple[Verb, ...]
@@ -182,9 +181,9 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Layer:
-    """The rules of one policy file, which get sorted. It grants what some allow and no deny matches.
+    """The rules of one policy file, sorted. It grants a request if an allow and no deny rule matches.
 
-    A rule without verbs or patterns says nothing, and is left out.
+    Rules without verbs or patterns have no effect and are left out.
     """
 
     name: str
@@ -195,18 +194,18 @@ class Layer:
         for kind, rules in (("allow", self.allow), ("deny", self.deny)):
             kept = sorted({rule for rule in rules if rule.verbs and rule.paths})
             if len({rule.id for rule in kept}) < len(kept):
-                raise PolicyInvalid("E107", f"{self.name} {kind}", "two rules have one id")
+                raise PolicyInvalid("E107", f"{self.name} {kind}", "two rules have the same id; rename one")
             object.__setattr__(self, kind, tuple(kept))
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Quota:
-    """A bound on the files of each scope that its patterns match, exact files as in allow rules.
+    """A limit on the files of each scope that its patterns match, exact files as in allow rules.
 
     Attributes:
-        max_file_bytes: of one such file.
-        max_files: how many there may be in one scope.
-        max_total_bytes: of all of them in one scope.
+        max_file_bytes: bytes of one such file.
+        max_files: number of such files in one scope.
+        max_total_bytes: bytes of all of them in one scope.
     """
 
     id: str
@@ -219,19 +218,19 @@ class Quota:
         object.__setattr__(self, "paths", tuple(sorted({*self.paths})))
 
 
-# What a quota bounds. An inline test asks by the same name without `max_`.
+# The numbers of a quota. An inline test uses the same name without `max_`.
 QUOTA_NUMBERS: Final = ("max_file_bytes", "max_files", "max_total_bytes")
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Everything that bounds a run. Grants what *every* layer grants, in declared scopes.
+    """All bounds of a run. Grants a request only if *every* layer grants it, in declared scopes.
 
     Attributes:
         name: for people; not part of the normal form.
-        scope_terms: the declared scopes, as they were handed in: the order says nothing.
-        layers: one at least; without repetition.
-        quotas: one at least. Every one that matches a path applies to it.
+        scope_terms: the declared scopes, in the given order, which has no meaning.
+        layers: at least one; without duplicates.
+        quotas: at least one. Every quota that matches a path applies to it.
         text: the normal form (N1).
     """
 
@@ -249,41 +248,41 @@ class Policy:
 
     def __post_init__(self) -> None:
         if not self.layers or not self.quotas or len({*self.scopes}) < len(self.scope_terms):
-            raise PolicyInvalid("E108", self.name, "has no layer, no quota, or a scope twice")
+            raise PolicyInvalid("E108", self.name, "has no layer, has no quota, or declares a scope twice")
         object.__setattr__(self, "layers", tuple(sorted({*self.layers})))
         object.__setattr__(self, "quotas", tuple(sorted({*self.quotas})))
         facts = {*_facts(self)}
         if not all(part.isprintable() for fact in facts for part in fact):
-            raise PolicyInvalid("E111", self.name, "a name or pattern holds what does not print")
+            raise PolicyInvalid("E111", self.name, "a name or pattern contains a non-printable character")
         object.__setattr__(self, "text", "\n".join([FORM, *sorted(map("\t".join, facts)), ""]))
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
-        """The names of the declared scopes."""
+        """Return the names of the declared scopes."""
         return tuple(terms.name for terms in self.scope_terms)
 
     def trust_of(self, scope: Scope) -> Trust:
-        """The trust of files in `scope` that Muniment did not write; the lowest there is for any other."""
+        """Return the trust of files in `scope` that Muniment did not write; `external` if undeclared."""
         return next((terms.trust for terms in self.scope_terms if terms.name == scope), Trust.EXTERNAL)
 
     def commit_of(self, scope: Scope) -> Commit:
-        """Whether changes of `scope` wait for review; those of a scope that is not declared do."""
+        """Return `review` if changes of `scope` wait for review, as for undeclared scopes; else `auto`."""
         return next((terms.commit for terms in self.scope_terms if terms.name == scope), "review")
 
     @property
     def digest(self) -> Digest:
-        """SHA-256 of `text`."""
+        """Return the SHA-256 of `text`."""
         return Digest(hashlib.sha256(self.text.encode()).hexdigest())
 
     @property
     def label(self) -> str:
-        """Name and the beginning of the digest, for people: `strict@1b2c3d4e`."""
+        """Return the name and the beginning of the digest, for people: `strict@1b2c3d4e`."""
         return f"{self.name}@{self.digest[:8]}"
 
 
 # -- normal form -------------------------------------------------------------------------------------
 #
-# A line for each fact, its parts behind tabs, the lines in order below one that says which form this is:
+# One line per value, its parts separated by tabs. The lines are sorted; the first one identifies this form:
 #
 #     scope    user    trust    owner
 #     layer    strict    1
@@ -292,10 +291,10 @@ class Policy:
 #     limits    turns    6
 #     content    reject    ansi
 #
-# A layer has a line of its own, since without rules it grants nothing. Of layers of one name, and of quotas,
-# the first by what they say has the number 1.
+# A layer also has a line of its name and number, since without rules it grants nothing. Layers with the same
+# name, and quotas with the same id, are numbered from 1 in sorted order.
 
-FORM: Final = "muniment-policy-form/1"  # another meaning of the lines gets another number
+FORM: Final = "muniment-policy-form/1"  # another meaning of the lines needs another number
 
 _SECTIONS: Final = ("limits", "confinement", "changes", "content", "provenance", "retention")
 _Part = ScopeTerms | Quota | Limits | Confinement | Changes | Content | Provenance | Retention
@@ -320,7 +319,7 @@ def _facts(policy: Policy) -> Iterator[tuple[str, ...]]:
 
 
 def _terms(part: _Part, *place: str) -> Iterator[tuple[str, ...]]:
-    """What is said there, but the name that the place has already."""
+    """Yield one line for each field of `part`, without the name or id, which `place` contains already."""
     for term in fields(part):
         value: object = getattr(part, term.name)
         if isinstance(value, int | float) and not 0 < value <= term.metadata["most"]:
@@ -330,31 +329,33 @@ def _terms(part: _Part, *place: str) -> Iterator[tuple[str, ...]]:
 
 
 class _Facts(dict[str, "_Facts"]):
-    """Facts by their first part, and then by the next."""
+    """Lines of the normal form as a tree: by their first part, then by the next."""
 
     def __missing__(self, _part: str) -> _Facts:
         return _Facts()
 
     def said(self, term: str) -> str:
-        """The only thing that is said about it."""
+        """Return the only value of `term`."""
         return self.one(term, self[term])
 
     def one(self, term: str, known: Iterable[_Said]) -> _Said:
-        """The same, out of what can be said."""
+        """Return the only value of `term`, which must be one of `known`."""
         (said,) = (each for each in known if each in self[term])
         return said
 
     def rules(self, kind: str) -> Iterator[Rule]:
-        """Rules by their ids."""
+        """Yield the rules of `kind`, by id."""
         for name, said in self[kind].items():
             yield Rule(name, tuple(map(Verb, said)), tuple(path for paths in said.values() for path in paths))
 
 
 def parse(text: str, name: str) -> Policy:
-    """The policy of a normal form, under a name: what is read, if it is written like that again (N2).
+    """Return the policy of a normal form, with the given name (N2).
+
+    The result is accepted only if its own normal form is `text`.
 
     Raises:
-        PolicyInvalid: `text` is no policy in its normal form; E105.
+        PolicyInvalid: `text` is not a policy in its normal form; E105.
     """
     found = _Facts()
     for line in text.split("\n"):
@@ -365,7 +366,7 @@ def parse(text: str, name: str) -> Policy:
         policy = _read(found, name)
         if policy.text == text:
             return policy
-    raise PolicyInvalid("E105", name, "is no policy in its normal form")
+    raise PolicyInvalid("E105", name, "is not a policy in its normal form")
 
 
 def _read(found: _Facts, name: str) -> Policy:
@@ -403,14 +404,14 @@ def _read(found: _Facts, name: str) -> Policy:
 #
 # The two matchers of patterns: exact files for allow rules and quotas, trees for deny rules.
 #
-#     M1  An allow pattern matches whole canonical file paths, exactly as written: `/user/*.md` does not match
-#         `user/a.md/evil.sh`. A trailing `/**` means every file below.
+#     M1  An allow pattern matches complete canonical file paths, exactly as written: `/user/*.md` does not
+#         match `user/a.md/evil.sh`. A trailing `/**` means every file below.
 #     M2  A deny pattern matches a file, or every path below a directory of that name. It is compared as
 #         written and folded on both sides, so that folding can only deny more. With a `?` it is also compared
 #         with the case of single characters folded: `A?` denies `aß`, though that folds to three characters.
-#     M3  A pattern is translated here, part by part, to one expression of `re`: what is installed changes no
-#         verdict (T-POL-08). pathspec is asked for a second opinion when a policy loads (`muniment.policy`).
-#     M4  Cost: that a pattern has few `**` and at most one ambiguous segment bounds the backtracking
+#     M3  A pattern is translated here, part by part, to one expression of `re`: installed packages change no
+#         decision (T-POL-08). pathspec gives a second opinion when a policy loads (`muniment.policy`).
+#     M4  Cost: a pattern has few `**` and at most one ambiguous segment, which bounds the backtracking
 #         (T-POL-07).
 
 _ANY_FOLDERS: Final = "(?:.+/)?"
@@ -427,16 +428,16 @@ class AllowPatterns:
         self._first_segments = tuple(each.removeprefix("/").partition("/")[0] for each in anchored)
 
     def match(self, path: CanonicalPath) -> bool:
-        """Whether one of the patterns is this very file; never for a scope itself."""
+        """Return whether one of the patterns matches exactly this file; always False for a scope."""
         return bool(path.rel) and _compiled(self._files, tree=False).fullmatch(path.text) is not None
 
     def reach(self, scope: Scope) -> bool:
-        """Whether a pattern may match some file of the scope. True may be too much, False never is."""
+        """Return whether a pattern may match a file of the scope. False is certain, True is not."""
         return _compiled(self._first_segments, tree=False).fullmatch(scope) is not None
 
 
 class DenyPatterns:
-    """Patterns that match a file or a whole tree, by any spelling (M2)."""
+    """Patterns that match a file or a complete tree, in any spelling (M2)."""
 
     __slots__ = ("_folded", "_single", "_written")
 
@@ -446,7 +447,7 @@ class DenyPatterns:
         self._single = tuple(fold_single(pattern) for pattern in self._written if "?" in pattern)
 
     def match(self, text: str, folded: str) -> bool:
-        """Whether one of the patterns covers the path.
+        """Return whether one of the patterns covers the path.
 
         Args:
             text: a canonical path; with a `/` at its end, the directory of that name.
@@ -454,7 +455,7 @@ class DenyPatterns:
         """
         if _compiled(self._folded, tree=True).match(folded) is not None:
             return True
-        # `a?b` denies `aßb` as written, but not its folding `assb`: so the written form counts as well.
+        # `a?b` denies `aßb` as written, but not its folding `assb`, so the written form is also compared.
         if folded != text and _compiled(self._written, tree=True).match(text) is not None:
             return True
         return bool(self._single) and _compiled(self._single, tree=True).match(fold_single(text)) is not None
@@ -462,7 +463,7 @@ class DenyPatterns:
 
 @lru_cache(maxsize=64)
 def fold_single(text: str) -> str:
-    """`text` with the case of each character folded where that gives one character, kept for other rules."""
+    """Return `text` with the case of each character folded if that yields one character. Cached."""
     if text.isascii():
         return text.lower()
     forms = ((char.casefold(), char.lower(), char) for char in text)
@@ -471,7 +472,7 @@ def fold_single(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _compiled(patterns: tuple[str, ...], *, tree: bool) -> re.Pattern[str]:
-    """What one of the patterns matches; nothing if there are none. Made when it is first asked, and kept."""
+    """Return an expression that matches if one of the patterns does; never if there are none. Cached."""
     each = (_tree(pattern) if tree else _file(pattern) for pattern in patterns)
     return re.compile("|".join(each) if patterns else "(?!)", re.DOTALL)
 
@@ -499,23 +500,23 @@ def _segment(segment: str) -> str:
 
 
 def is_anchored(pattern: str) -> bool:
-    """Whether it is tied to the top, as gitignore has it: a slash stands anywhere but at the end."""
+    """Return whether the pattern is anchored at the top, as in gitignore: it has a slash before its end."""
     return "/" in pattern.removesuffix("/")
 
 
 # -- decide ------------------------------------------------------------------------------------------
 
-NO_GRANT: Final = "default"  # the rule that denies what nothing grants
-NOT_A_SCOPE: Final = "scopes"  # what refuses before any rule is asked, like the next one
-NOT_A_NAME: Final = "name"  # no rule of a policy may have one of these three as its id
+NO_GRANT: Final = "default"  # the rule of a denial because no rule grants the request
+NOT_A_SCOPE: Final = "scopes"  # the rule of a denial before any policy rule is checked, like the next one
+NOT_A_NAME: Final = "name"  # a rule of a policy must not use one of these three as its id
 
-# Allow patterns that a refusal names, so that the model can choose another path and the line stays short.
+# Allow patterns that a denial lists, so that the model can choose another path and the line stays short.
 MAX_SHOWN_PATTERNS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """Every layer grants the request and no rule denies it."""
+    """The request is allowed: every layer grants it and no rule denies it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -523,7 +524,7 @@ class Deny:
     """The request is denied.
 
     Attributes:
-        rule: id of the deny rule, or `default` where nothing grants it, or `scopes`.
+        rule: id of the deny rule, `default` if no rule grants the request, `scopes` or `name`.
         layer: the name of the layer that decided.
         reason: one line for the model, with what to do instead.
     """
@@ -538,7 +539,7 @@ _Fits = Callable[[AllowPatterns], bool]
 
 
 class Judge:
-    """Answers for one policy. Compiles patterns when they are first asked about."""
+    """Decides requests by one policy. Compiles patterns on first use."""
 
     __slots__ = ("_denies", "_grants", "_quotas", "_scopes")
 
@@ -549,32 +550,32 @@ class Judge:
         self._quotas = tuple((AllowPatterns(quota.paths), quota) for quota in policy.quotas)
 
     def decide(self, verb: Verb, path: CanonicalPath) -> Verdict:
-        """Whether the policy grants `verb` on the file `path`. A scope itself is no file."""
+        """Decide whether the policy grants `verb` on the file `path`; always a denial for a scope."""
         return self._verdict(verb, path, path.text, lambda patterns: patterns.match(path))
 
     def decide_directory(self, path: CanonicalPath) -> Verdict:
-        """Whether `ls` and `grep` may look into the directory or scope `path`.
+        """Decide whether `ls` and `grep` may read the directory or scope `path`.
 
-        They may if every layer grants `list` on something in its scope and no deny covers the directory.
-        What is in it is decided file by file.
+        They may if every layer grants `list` on something in its scope and no deny rule covers the directory.
+        Its files are decided one by one.
         """
         return self._verdict(Verb.LIST, path, f"{path.text}/", lambda patterns: patterns.reach(path.scope))
 
     def decide_removal(self, path: CanonicalPath) -> Verdict:
-        """Whether code may remove the file: `modify` is granted on it, and no deny covers `delete`."""
+        """Decide whether code may remove the file: `modify` is granted, and no deny rule covers `delete`."""
         verdict = self.decide(Verb.MODIFY, path)
         return verdict if isinstance(verdict, Deny) else self._denied(Verb.DELETE, path, path.text) or verdict
 
     def allows(self, verb: Verb, path: CanonicalPath) -> bool:
-        """`decide`, for filtering what is shown."""
+        """Return whether `decide` allows, for filtering lists."""
         return isinstance(self.decide(verb, path), Allow)
 
     def covered(self, path: CanonicalPath) -> bool:
-        """Whether a deny on `list` covers the whole directory."""
+        """Return whether listing is denied for the complete directory."""
         return (self._outside(path) or self._denied(Verb.LIST, path, f"{path.text}/")) is not None
 
     def reaches(self, verb: Verb, scope: Scope) -> bool:
-        """Whether `verb` may be granted on something in the scope; False is certain, True is not."""
+        """Return whether `verb` may be granted on something in the scope; False is certain, True is not."""
         path = CanonicalPath(scope, RelPath(""))
         denied = self._outside(path) or self._denied(verb, path, f"{scope}/")
         return denied is None and all(patterns.reach(scope) for _, patterns, _ in self._grants[verb])
@@ -596,7 +597,7 @@ class Judge:
         _raise_if_denied(self.decide_removal(path))
 
     def quotas_for(self, path: CanonicalPath) -> tuple[Quota, ...]:
-        """Every quota that counts the file; at least one for any `.md` file of a declared scope."""
+        """Return every quota that counts the file; at least one for any `.md` file of a declared scope."""
         return tuple(quota for patterns, quota in self._quotas if patterns.match(path))
 
     def _verdict(self, verb: Verb, path: CanonicalPath, text: str, fits: _Fits) -> Verdict:
@@ -605,16 +606,16 @@ class Judge:
         for layer, patterns, paths in self._grants[verb]:
             if not fits(patterns):
                 shown = ", ".join(paths[:MAX_SHOWN_PATTERNS]) + (", …" if paths[MAX_SHOWN_PATTERNS:] else "")
-                instead = f"only {shown}" if shown else "nothing at all; go on without it"
+                instead = f"only {shown}" if shown else "nothing; continue without it"
                 told = f"not allowed to {verb} {path.text}; this memory lets you {verb} {instead}"
                 return Deny(NO_GRANT, layer.name, told)
         return Allow()
 
     def _outside(self, path: CanonicalPath) -> Deny | None:
         if path.scope not in self._scopes:
-            return Deny(NOT_A_SCOPE, GRAMMAR_LAYER, f"{path.text} is in no part of this memory")
+            return Deny(NOT_A_SCOPE, GRAMMAR_LAYER, f"{path.text} is not in any scope of this memory")
         if not path.text.isprintable():  # No canonical path is.
-            told = "the name holds characters that do not print; leave them out"
+            told = "the name contains non-printable characters; leave them out"
             return Deny(NOT_A_NAME, GRAMMAR_LAYER, told)
         return None
 
@@ -622,7 +623,7 @@ class Judge:
         folded = fold(text)
         for layer, rule, patterns in self._denies[verb]:
             if patterns.match(text, folded):
-                told = f"the rule {rule.id!r} forbids to {verb} {path.text}; use another name or folder"
+                told = f"the rule {rule.id!r} does not let you {verb} {path.text}; use another name or folder"
                 return Deny(rule.id, layer.name, told)
         return None
 

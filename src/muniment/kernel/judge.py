@@ -1,15 +1,15 @@
-"""Judges a change-set from scratch: whoever proposed it may have lied about everything.
+"""Judge a change set from scratch; every statement in it may be false.
 
-1. `check_paths`: every path is named once, with none beneath another.
-2. `look`: the broker reads what stands at every path itself, through its own handles.
-3. `settle`: what rests on something that is no longer so is rejected. Newer is never overwritten by older.
+1. `check_paths`: every path occurs once and not under another.
+2. `look`: the broker reads the current file at every path through its own handles.
+3. `settle`: parts that rely on an outdated state are rejected. An older state never overwrites a newer one.
 4. `judge`: policy verb by existence; names of new files; size; the gates; quotas.
 
-Nothing here writes. An escape found here is as final as one found by a tool.
+This module writes nothing. An escape found here is as final as one found by a tool.
 
-What is asked of others (`Gates`, `Facts`, `Known`) bounds the text, the names that look alike and the quotas:
-a wrong gate lets a bad text in, a wrong fact a file too many. Which paths may be written, and that what is
-replaced is what was looked at, rests on the policy and the disk alone.
+The arguments `Gates`, `Facts` and `Known` limit texts, similar names and quotas. A wrong gate accepts a bad
+text, a wrong fact one file too many. Two checks rest on the policy and the disk alone: which paths may be
+written, and that a replaced file is the one that was read.
 """
 
 from __future__ import annotations
@@ -37,48 +37,48 @@ from muniment.kernel.refusal import (
 )
 
 Gates = Callable[[FileChange], None]
-"""Raises a refusal where the new bytes of a change may not stand at its path."""
+"""Raises a refusal if the new bytes of a change are not allowed at its path."""
 
 Known = Callable[[CanonicalPath, Digest], bool]
-"""Whether bytes of that digest stood at a path before, so that no gate is asked about them again."""
+"""Returns whether a file with that digest was at a path before; the gates do not check it again."""
 
 _UNREADABLE: Final = Digest("unreadable")
-"""Stands for the digest of what cannot be read now: nothing rests on it, whoever says so."""
+"""Replaces the digest of a file that cannot be read now. No change or claim that relies on it applies."""
 
 
 class Facts(Protocol):
-    """What is known of the locked roots besides what the broker looks at itself."""
+    """Known properties of the locked roots that the broker does not read from the files."""
 
     def alike(self, directory: CanonicalPath, name: str) -> frozenset[str]:
-        """The names in a directory that are `name`, but for case and normalisation."""
+        """Return the names in a directory that differ from `name` at most by case and normalisation."""
 
     def usage(self, scope: Scope, counts: Callable[[RelPath], bool] | None) -> tuple[int, int]:
-        """Files and bytes of the entries of a scope that `counts` is true of; None: all of them."""
+        """Return files and bytes of the entries of a scope for which `counts` is true; None: of all."""
 
     def is_index(self, scope: Scope, content: bytes) -> bool:
-        """Return whether bytes are what was written as an index file of a scope."""
+        """Return whether bytes are those that were written as an index file of a scope."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the broker found at a path: bytes and their digest, or None twice where nothing is."""
+    """The file that the broker found at a path: bytes and digest, both None if the file does not exist."""
 
     content: bytes | None
     digest: Digest | None
 
 
 def check_paths(change_set: ChangeSet) -> None:
-    """Check the paths alone (step 1): each is a file, named once, with none beneath another.
+    """Check the paths alone (step 1): each is a file, occurs once, and is not under another.
 
     Raises:
-        Refused: a path is a scope, is named twice, or lies beneath another.
+        Refused: a path is a scope, occurs twice, or is under another.
     """
     if not all(path.rel for path in change_set.paths):
-        raise _refused("a scope is no file")
+        raise _refused("a scope is not a file; propose a file in it")
     for first, second in pairwise(sorted(f"{path.text}/" for path in change_set.paths)):
-        # In this order a path stands just before the first one beneath it.
+        # In this order a path comes directly before the first one under it.
         if second.startswith(first):
-            raise _refused("a path is proposed twice, or beneath another one")
+            raise _refused("a path is proposed twice, or is under another one")
 
 
 def look(
@@ -86,11 +86,11 @@ def look(
 ) -> Mapping[CanonicalPath, Found]:
     """Read the file at every path that is proposed or claimed (step 2).
 
-    The bytes are kept of what would be touched only.
+    Only the bytes of the files to change are retained.
 
     Raises:
-        PathEscape: a path meets a link, a hard link or a special file.
-        DeadlineExceeded, Cancelled: there are more paths than time.
+        PathEscape: a path contains a link, a hard link or a special file.
+        DeadlineExceeded, Cancelled: the time ended before all paths were read.
     """
     touched = {path for part in parts for path in part.paths}
     claimed = {claim.path for part in parts for claim in part.claims}
@@ -111,7 +111,7 @@ def look(
 def settle(
     parts: Sequence[ChangeSet], found: Mapping[CanonicalPath, Found]
 ) -> tuple[tuple[ChangeSet, ...], tuple[str, ...]]:
-    """Return the parts that still apply, one after the other, and the paths that stop others (step 3)."""
+    """Return the parts that still apply, in their order, and the paths that prevent the others (step 3)."""
     live = {path: each.digest for path, each in found.items()}
     holding: list[ChangeSet] = []
     broken: set[str] = set()
@@ -127,7 +127,7 @@ def settle(
 
 
 def with_before(change_set: ChangeSet, found: Mapping[CanonicalPath, Found]) -> ChangeSet:
-    """A change-set that holds, with the bytes that each change meets."""
+    """Return a change set that applies, with the current bytes in `before` of each change."""
     met = tuple(replace(each, before=found[each.path].content) for each in change_set.changes)
     return replace(change_set, changes=met)
 
@@ -141,18 +141,18 @@ def judge(
     facts: Facts,
     known: Known,
 ) -> Judged:
-    """Check changes with the bytes that each replaces (step 4); the result lands in these very `roots` alone.
+    """Check changes with the bytes that each replaces (step 4); the result can be written in `roots` only.
 
     Raises:
-        TypeError: it is of classes that could say something else later.
+        TypeError: a part is of a class whose values could change later.
         BadName, Refused: the policy or the name grammar does not allow a change, or two new names
             are aliases.
-        TooLarge: a file is larger than any may be.
-        NotAFile: a file stands where a directory is needed.
-        QuotaExceeded: the scope would pass a limit.
-        StoreConflict: a new name is now an alias of an existing one, or a change does not rest on what it
-            is said to meet.
-        Whatever `gates`, `facts` and `known` do.
+        TooLarge: a file exceeds the limit for any file.
+        NotAFile: a file is at the path of a directory.
+        QuotaExceeded: the scope would exceed a limit.
+        StoreConflict: a new name is now an alias of an existing one, or a change is not based on the bytes
+            in its `before`.
+        Any error of `gates`, `facts` and `known`.
     """
     change_set = plain(change_set)
     check_paths(change_set)
@@ -173,7 +173,7 @@ def judge(
             _check_alias(item.path, facts, coming)
             made[-1] = _missing_directories(roots[item.path.scope], item.path)
         if len(item.after) > MAX_FILE_BYTES:
-            raise TooLarge(f"{item.path.text} holds more than {MAX_FILE_BYTES} bytes")
+            raise TooLarge(f"{item.path.text} has more than {MAX_FILE_BYTES} bytes; shorten it")
         if not known(item.path, digest(item.after)):
             gates(replace(item))
     for scope in {path.scope for path in change_set.paths}:
@@ -182,7 +182,7 @@ def judge(
 
 
 def _missing_directories(root: BoundRoot, path: CanonicalPath) -> tuple[CanonicalPath, ...]:
-    """Those above a new file, outermost first. A file in their place is refused: no open told of it."""
+    """Return the missing directories above a new file, outermost first. Reject a file at the path of one."""
     missing: list[CanonicalPath] = []
     for parent, _ in list(_steps(path))[1:]:
         try:
@@ -201,7 +201,7 @@ def _refused(message: str) -> Refused:
 
 
 def _coming(change_set: ChangeSet) -> Mapping[CanonicalPath, set[str]]:
-    """The names that every directory on the way to a file will hold."""
+    """Return the new names in every directory above a changed file."""
     coming: dict[CanonicalPath, set[str]] = defaultdict(set)
     for item in change_set.changes:
         for directory, name in _steps(item.path) if item.after is not None else ():
@@ -210,7 +210,7 @@ def _coming(change_set: ChangeSet) -> Mapping[CanonicalPath, set[str]]:
 
 
 def _check_alias(path: CanonicalPath, facts: Facts, coming: Mapping[CanonicalPath, set[str]]) -> None:
-    """A new path may differ from every existing one, and from the others proposed, by more than case."""
+    """Check that a new path differs from every existing and every proposed one by more than case."""
     for directory, segment in _steps(path):
         existing = facts.alike(directory, segment)
         if segment in existing:
@@ -222,7 +222,7 @@ def _check_alias(path: CanonicalPath, facts: Facts, coming: Mapping[CanonicalPat
 
 
 def _steps(path: CanonicalPath) -> Iterator[tuple[CanonicalPath, str]]:
-    """Every directory on the way to `path`, with the name that is taken there."""
+    """Yield every directory above `path`, with the next name in it."""
     directory = CanonicalPath(path.scope, RelPath(""))
     for segment in path.rel.split("/"):
         yield directory, segment
@@ -230,25 +230,25 @@ def _steps(path: CanonicalPath) -> Iterator[tuple[CanonicalPath, str]]:
 
 
 def _check_quotas(changes: Sequence[FileChange], decider: Judge, facts: Facts) -> None:
-    """Changes of one scope may not pass a quota; a scope that is over one already may still shrink."""
+    """Check that changes of one scope exceed no quota; a scope that already does may still shrink."""
     scope = changes[0].path.scope
     for quota in {quota for item in changes for quota in decider.quotas_for(item.path)}:
         ours = [item for item in changes if quota in decider.quotas_for(item.path)]
         if any(item.size > quota.max_file_bytes for item in ours):
-            raise QuotaExceeded(f"a file may hold {quota.max_file_bytes} bytes here")
+            raise QuotaExceeded(f"a file may have at most {quota.max_file_bytes} bytes here; shorten it")
         more_files = sum((item.base is None) - (item.after is None) for item in ours)
         more_bytes = sum(item.size - len(item.before or b"") for item in ours)
         if more_files <= 0 and more_bytes <= 0:
             continue
         files, size = facts.usage(scope, _counted_by(quota, decider, scope))
         if more_files > 0 and files + more_files > quota.max_files:
-            raise QuotaExceeded(f"{scope} may hold {quota.max_files} files; forget some first")
+            raise QuotaExceeded(f"{scope} may have at most {quota.max_files} files; forget some first")
         if more_bytes > 0 and size + more_bytes > quota.max_total_bytes:
-            raise QuotaExceeded(f"{scope} may hold {quota.max_total_bytes} bytes; forget something first")
+            raise QuotaExceeded(f"{scope} may have at most {quota.max_total_bytes} bytes; forget some first")
 
 
 def _counted_by(quota: Quota, decider: Judge, scope: Scope) -> Callable[[RelPath], bool] | None:
-    """What of a scope a quota counts; None: everything, which takes no walk over the rows."""
+    """Return a filter for the files that a quota counts; None: all files, without a walk over the rows."""
     if "/**" in quota.paths:
         return None
     return lambda rel: quota in decider.quotas_for(CanonicalPath(scope, rel))

@@ -1,30 +1,30 @@
-"""Every write: only what is `Judged`, `Generated`, `Replayed` or a `Rollback` gets to the disk.
+"""Write files: only `Judged`, `Generated`, `Replayed` or `Rollback` objects are written to the disk.
 
-On success of `lock_roots`, until its block is left:
+On success of `lock_roots`, until its block ends:
 
-- L1 this process holds the lock of every root named, and no other process that asks by these rules does. The
-  lock is `flock` on a descriptor of the root's own directory, opened here, so that it also holds between two
-  homes that bind one root.
-- L2 every root was still where it was bound, at one moment after its lock was taken.
+- L1 this process holds the lock of every given root; no other process that uses this lock does. The lock is
+  `flock` on a descriptor of the root's directory, opened here. So it also works between two homes that bind
+  the same root.
+- L2 after its lock was acquired, each root was at its bound path, at one moment.
 
 On success of `land`:
 
-- A1 all of it is done, or after an error none. Every file is staged whole under a temporary name before the
-  first one gets its own, so that a full disk is met before anything shows. An error or interrupt while names
-  are given rolls back those that were given, unless somebody has changed them since. A second one during that
-  leaves it to `write`, which has what is `Judged` in a journal; anything else is derived, and made anew.
-- A2 the promises W1 to W5 of `_directory` hold, in roots that are locked.
-- A3 of a change that is rolled back, a file is touched only if it is in the state after the change; anything
-  else is somebody's later work and stays. What a peer had put in our way, and we displaced, gets its name
-  back.
-  The disk is read, never a memory of what was done: so one code serves a commit that fails and a recovery
-  after its process was killed.
-- A4 a rollback returns only if it has read from every file that it is in its state before the change, or that
-  somebody else changed it. If a file cannot be read or written now, it raises, and the next one tries again.
+- A1 all of it is done, or after an error none. Every file is staged completely under a temporary name before
+  the first file gets its final name, so a full disk is detected before any change is visible. An error or
+  interrupt during the renames rolls back the renamed files, unless another process has changed them since.
+  After a second interrupt, `write` recovers `Judged` changes from its journal; other files are derived and
+  can be rebuilt.
+- A2 the promises W1 to W5 of `_directory` are true, in locked roots.
+- A3 a rollback touches a file only if it is in the state after the change. Any other state is later work of
+  another process and is not touched. A file of another process that the change displaced gets its name back.
+  A rollback reads the disk, not a record of its steps. So the same code serves a failed commit and the
+  recovery after its process was killed.
+- A4 a rollback returns only if it has read that every file is in its state before the change, or was changed
+  by another process. If a file cannot be read or written now, it raises, and the next rollback tries again.
 
-Does not hold: anything about processes that do not ask for the lock, such as editors. A process forked
-meanwhile keeps a lock until it executes or ends. A process that is killed leaves a change-set half applied,
-each file whole: `write.recover` rolls it back.
+Not guaranteed: anything about processes that do not use the lock, such as editors. A process forked
+meanwhile keeps the lock until it executes a program or ends. A killed process leaves a change set half
+applied, each file complete: `write.recover` rolls it back.
 """
 
 from __future__ import annotations
@@ -81,19 +81,19 @@ from muniment.kernel.root import Root
 from muniment.kernel.syscalls import LIST, fcntl, os, select
 
 FIRST_PAUSE: Final = 0.002
-"""Seconds before a held lock is tried a second time; a commit holds it for some milliseconds."""
+"""Seconds before a lock is tried a second time; a commit holds it for some milliseconds."""
 
 LONGEST_PAUSE: Final = 0.1
-"""Seconds between tries in the end."""
+"""Longest pause between tries, in seconds."""
 
 _KEPT: Final = re.compile(rf"{SAVED_NAME}(?:-[0-9]+)?{re.escape(FILE_SUFFIX)}", re.ASCII)
 
 _MOST_NAMES: Final = 1000
-"""Names that are tried for what is kept."""
+"""Number of file names that are tried for a saved file."""
 
 
 class LockedRoots(Sealed, Mapping[Scope, BoundRoot], seal=_SEAL):
-    """Roots whose locks this process holds, by scope, from `lock_roots`; empty once they are released."""
+    """Roots whose locks this process holds, by scope, from `lock_roots`; empty after their release."""
 
     __slots__ = ("_roots",)
     _roots: dict[Scope, BoundRoot]
@@ -108,7 +108,7 @@ class LockedRoots(Sealed, Mapping[Scope, BoundRoot], seal=_SEAL):
         return len(self._roots)
 
     def release(self) -> None:
-        """Forget the roots, as the end of the block does."""
+        """Remove all roots, when the block ends."""
         self._roots.clear()
 
 
@@ -116,19 +116,19 @@ class LockedRoots(Sealed, Mapping[Scope, BoundRoot], seal=_SEAL):
 def lock_roots(roots: Iterable[BoundRoot], patience: Patience) -> Iterator[LockedRoots]:
     """Hold the locks of all `roots` inside the block; the yielded `LockedRoots` is empty after it.
 
-    They are taken in order of device and inode, so that two commits cannot block each other, with growing
-    pauses between tries. Each is released when its descriptor, opened here, is closed on leaving.
+    They are acquired in order of device and inode, so that two commits cannot block each other, with growing
+    pauses between tries. Each is released when its descriptor, opened here, is closed.
 
     Raises:
-        DeadlineExceeded: somebody else held a lock until the deadline.
+        DeadlineExceeded: another process held a lock until the deadline.
         Cancelled: the caller cancelled while waiting.
-        TypeError: what is to be locked is no `BoundRoot`.
-        PathEscape: `root_replaced`; a root is no longer where it was bound.
+        TypeError: an item is not a `BoundRoot`.
+        PathEscape: `root_replaced`; a root is no longer at its bound path.
         ManagedMemoryUnavailable: the file system cannot lock.
     """
     chosen = tuple(roots)
     if not all(type(bound) is BoundRoot for bound in chosen):
-        raise TypeError("only a bound root is locked")
+        raise TypeError("only a BoundRoot can be locked")
     in_order = {(bound.device, bound.inode): bound for bound in chosen}
     with ExitStack() as locks:
         for _identity, bound in sorted(in_order.items()):
@@ -141,21 +141,21 @@ def lock_roots(roots: Iterable[BoundRoot], patience: Patience) -> Iterator[Locke
 
 
 def check_held(held: LockedRoots) -> None:
-    """Raise `TypeError` unless it is what `lock_roots` gave."""
+    """Raise `TypeError` unless `held` is from `lock_roots`."""
     if type(held) is not LockedRoots:
-        raise TypeError("only under their locks are roots written")
+        raise TypeError("roots can be written only under their locks")
 
 
 def check_landable(judged: Judged, held: LockedRoots) -> None:
-    """Raise unless it was judged, for the roots that are locked and under the same locks.
+    """Raise unless the changes were judged for the locked roots, under the same locks.
 
     Raises:
-        TypeError: it was not.
+        TypeError: they were not.
         KeyError: a root is not locked.
     """
     check_held(held)
     if type(judged) is not Judged or judged.roots is not held:
-        raise TypeError("only what was judged under the same locks is begun")
+        raise TypeError("only changes that were judged under the same locks can be written")
     for path in judged.change_set.paths:
         held[path.scope]
 
@@ -172,7 +172,7 @@ def _lock(root: Root, patience: Patience) -> Iterator[None]:
                 _pause(patience, pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
         except DeadlineExceeded:
-            raise DeadlineExceeded(f"another process keeps {root.scope} locked; try again") from None
+            raise DeadlineExceeded(f"another process holds the lock of {root.scope}; try again") from None
         yield
     finally:
         # Closing alone would leave the lock with every process that was forked meanwhile.
@@ -191,7 +191,7 @@ def _try_lock(scope: Scope, fd: int) -> bool:
 
 
 def _pause(patience: Patience, seconds: float) -> None:
-    """Sleep, at most until the deadline; a cancel wakes at once. `flock` itself knows neither."""
+    """Sleep, at most until the deadline; a cancellation ends it at once. `flock` supports neither."""
     poller = select.poll()
     if patience.cancel is not None:
         poller.register(patience.cancel.fileno(), select.POLLIN)
@@ -199,7 +199,7 @@ def _pause(patience: Patience, seconds: float) -> None:
     poller.poll(math.ceil(min(seconds, left) * 1000))
 
 
-# -- land --------------------------------------------------------------------------------------------
+# -- apply -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class Landed:
 
     Attributes:
         degraded: files whose name was changed by a plain rename: their file system has no better way.
-        left: of a `Rollback`: files that somebody else changed, and that were left alone.
+        left: of a `Rollback`: files that another process changed, which were not touched.
     """
 
     degraded: tuple[CanonicalPath, ...] = ()
@@ -216,28 +216,28 @@ class Landed:
 
 
 def generated(files: Sequence[IndexFile]) -> Generated:
-    """Index files, to be landed; in objects of their own.
+    """Return copies of index files, sealed for `land`.
 
     Raises:
-        TypeError: a file is of a class that could say something else later.
-        ValueError: a path is no index name, what is not there is to be removed, or what is kept is no entry
-            of the root.
+        TypeError: a file is of a class whose values could change later.
+        ValueError: a path is not an index name, a missing file is to be removed, or the name for the saved
+            file does not match `_KEPT`.
     """
     chosen = tuple(files)
     for file in chosen:
         if type(file) is not IndexFile or type(file.path) is not CanonicalPath:
-            raise TypeError("what is generated is an IndexFile of a CanonicalPath")
+            raise TypeError("expected an IndexFile with a CanonicalPath")
         plain = {type(file.before), type(file.after), NoneType} <= {bytes, Standing, NoneType}
         if not plain or type(file.kept) not in {str, NoneType}:
-            raise TypeError("what is generated is made of plain bytes and names")
+            raise TypeError("an IndexFile must contain plain bytes and names")
         directory, _, name = file.path.rel.rpartition("/")
         is_page = directory == INDEX_DIRECTORY and name.endswith(FILE_SUFFIX)
         if file.path.rel != INDEX_NAME and not is_page:
-            raise ValueError(f"{file.path.text} is no name of an index")
+            raise ValueError(f"{file.path.text} is not an index name")
         if file.after is None and not isinstance(file.before, bytes):
-            raise ValueError("what is not there cannot be removed")
+            raise ValueError("a missing file cannot be removed")
         if file.kept is not None and _KEPT.fullmatch(file.kept) is None:
-            raise ValueError(f"what is kept is called {SAVED_NAME}")
+            raise ValueError(f"the name of a saved file must begin with {SAVED_NAME}")
     return Generated(_SEAL, tuple(replace(file) for file in chosen))
 
 
@@ -249,26 +249,26 @@ def land(
     durable: bool = True,
     begun: set[int] | None = None,
 ) -> Landed:
-    """Write all of it or none; of a `Rollback`, write each file by itself.
+    """Write all files or none; of a `Rollback`, write each file independently.
 
     Args:
-        what: made by the kernel alone.
+        what: the changes, sealed by the kernel.
         held: the locked roots.
-        temporary: the temporary name that belongs to the change of a number, for this commit alone.
-        durable: whether everything is on disk on return; else it may be lost when the power fails.
-        begun: gets the numbers of the changes whose names may have changed, just before each does.
+        temporary: returns the temporary name for the change with a number, unique to this commit.
+        durable: sync everything to disk before returning; if False, it may be lost after a power failure.
+        begun: receives the number of each change just before its final name may change.
 
     Raises:
-        TypeError: it is nothing that may be landed, or not under these locks.
+        TypeError: the changes are of another type, or were not judged under these locks.
         KeyError: a root is not locked.
-        StoreConflict: a file is not what its change replaces. Nothing is changed.
-        PathEscape, NotAFile: the way to a file is no longer one. Nothing is changed.
+        StoreConflict: a file is not the one that its change replaces. Nothing is changed.
+        PathEscape, NotAFile: a directory on the path of a file was replaced. Nothing is changed.
         ManagedMemoryUnavailable: the disk is full, read-only or broken. Nothing is changed.
-        RollbackFailed: as that, but the named files could not be rolled back.
+        RollbackFailed: one of these happened, and the listed files could not be rolled back.
 
     A file that was rolled back has its bytes again, but a new inode, time and mode 0600.
 
-    Cost: if durable, an fsync a file and directory.
+    Cost: if durable, one fsync per file and directory.
     """
     check_held(held)
     begun = set() if begun is None else begun
@@ -280,9 +280,9 @@ def land(
     elif type(what) is Replayed:
         files = _as_files(what.changes)
     elif type(what) is Generated:
-        files = list(generated(what.files).files)  # In objects of its own.
+        files = list(generated(what.files).files)  # Copies
     else:
-        raise TypeError("only a Judged, Generated, Replayed or Rollback is landed")
+        raise TypeError("only a Judged, Generated, Replayed or Rollback can be written")
     return Landed(degraded=_carry_out(files, held, temporary, begun, durable=durable))
 
 
@@ -307,21 +307,21 @@ class _Item:
 
     @property
     def staged(self) -> Staged | None:
-        """The new bytes under the temporary name; None for a removal."""
+        """Return the new bytes under the temporary name; None for a removal."""
         return None if self.file.after is None else Staged(self.temporary, digest(self.file.after))
 
 
 @dataclass(slots=True)
 class _Progress:
-    """What was done so far, and would have to be rolled back.
+    """The steps of a write that would have to be rolled back.
 
     Attributes:
         held: the locked roots.
         opened: closes the directories.
-        begun: numbers of the items that were about to get their own name, or to lose it. Whether they did is
-            read from the disk, since an interrupt may arrive between a call's work and its return.
-        directories: opened.
-        items: on disk under temporary names, or about to be.
+        begun: numbers of the items that were about to get or lose their final name. The disk shows whether
+            they did, since an interrupt may arrive between a call's work and its return.
+        directories: open directories, by path.
+        items: files that are under temporary names, or about to be.
     """
 
     held: LockedRoots
@@ -346,8 +346,8 @@ def _carry_out(
     *,
     durable: bool,
 ) -> tuple[CanonicalPath, ...]:
-    """Stage every file, then name every file; return those that a plain rename named."""
-    # A link that a generated file replaced cannot be put back: it goes when little else can fail.
+    """Stage every file, then rename every file; return the paths that got a plain rename."""
+    # A link that a generated file replaced cannot be restored, so it is replaced last.
     in_order = sorted(enumerate(files), key=lambda each: each[1].before is Standing.LINK)
     landings: dict[CanonicalPath, Landing] = {}
     with ExitStack() as opened:
@@ -367,12 +367,13 @@ def _carry_out(
 
 
 def _begin(item: _Item, begun: set[int]) -> Landing:
-    """Give an item its own name, and note first that it is about to."""
+    """Give an item its final name, and record its number first."""
     begun.add(item.number)
     try:
         return _publish(item)
     except StoreConflict:
-        # What was there is there again, unless a peer has used that moment: then what is aside is theirs.
+        # The previous file has its name again, unless another process used that moment: then the temporary
+        # name has its file.
         if _found(item.directory, item.temporary) == item.file.after:
             begun.discard(item.number)
         raise
@@ -392,7 +393,7 @@ def _publish(item: _Item) -> Landing:
     before, staged = item.file.before, item.staged
     if staged is None and isinstance(before, bytes):
         return item.directory.withdraw(item.name, item.temporary, digest(before))
-    assert staged is not None  # noqa: S101  for the type checker: what is not there is not removed
+    assert staged is not None  # noqa: S101  for the type checker: a missing file is not removed
     if item.kept is not None and isinstance(before, bytes):
         item.directory.set_aside(item.name, *item.kept, digest(before))
         before = Standing.ABSENT
@@ -400,7 +401,7 @@ def _publish(item: _Item) -> Landing:
 
 
 def _put(directory: Directory, name: str, staged: Staged, before: bytes | Standing | None) -> Landing:
-    """Give staged bytes the name of what is there now, which is `before`."""
+    """Give staged bytes the name of the current file, which must be `before`."""
     if isinstance(before, bytes):
         return directory.replace(staged, name, digest(before))
     if before is Standing.LINK:
@@ -409,7 +410,7 @@ def _put(directory: Directory, name: str, staged: Staged, before: bytes | Standi
 
 
 def _undo(progress: _Progress, cause: BaseException) -> None:
-    """Roll back every file, and remove the directories that were made for it."""
+    """Roll back every file, and remove the directories that were created for it."""
     stuck: list[str] = []
     for item in reversed(progress.items):
         try:
@@ -417,7 +418,7 @@ def _undo(progress: _Progress, cause: BaseException) -> None:
                 stuck.append(item.file.path.text)
         except MunimentError:
             stuck.append(item.file.path.text)
-    # Backwards, since a later directory may be in one that an earlier one made.
+    # In reverse, since a later directory may be in an earlier one.
     for directory in reversed(progress.directories.values()):
         for made in reversed(directory.created):
             try:
@@ -433,7 +434,7 @@ def _undo(progress: _Progress, cause: BaseException) -> None:
 
 
 def _undo_item(item: _Item, *, is_begun: bool) -> bool:
-    """Roll back one item; return whether its name is as it was."""
+    """Roll back one item; return whether its name is in its previous state."""
     directory, after = item.directory, item.file.after
     before = item.file.before if isinstance(item.file.before, bytes) else None
     if item.file.before is Standing.LINK and is_begun:
@@ -444,12 +445,12 @@ def _undo_item(item: _Item, *, is_begun: bool) -> bool:
             is_back = _restore(directory, item.name, None, after, item.temporary, is_begun=True)
             above.set_aside(kept, directory, item.name, digest(before))
             return is_back
-        is_begun = False  # It was not set aside.
+        is_begun = False  # The file was not moved aside.
     return _restore(directory, item.name, before, after, item.temporary, is_begun=is_begun)
 
 
 def _restore_link(item: _Item) -> bool:
-    """Drop our bytes if they are still aside; a link that was dropped already cannot be made again."""
+    """Drop the new bytes if they are under the temporary name; a link that was dropped cannot be restored."""
     aside = _bytes_at(item.directory, item.temporary)
     if aside is not None and aside != item.file.after:
         _put(item.directory, item.name, Staged(item.temporary, digest(aside)), item.file.after)
@@ -464,7 +465,7 @@ def _restore_link(item: _Item) -> bool:
 def _roll_back_all(
     what: Rollback, held: LockedRoots, temporary: Callable[[int], str]
 ) -> tuple[CanonicalPath, ...]:
-    """Roll each file back; return the paths that somebody else changed, which were left alone (A3, A4).
+    """Roll each file back; return the paths that another process changed, which were not touched (A3, A4).
 
     Raises:
         RollbackFailed: a file cannot be read or written now.
@@ -481,10 +482,11 @@ def _roll_back_all(
                 )
                 directory.sync()
         except NotFound:
-            # Without its directory a new file is gone, and an old one was removed with it by somebody.
+            # Without its directory a new file does not exist, and another process has removed an old one with
+            # it.
             is_back = change.before is None
         except (PathEscape, NotAFile):
-            is_back = False  # Somebody put a link or a file in place of a directory.
+            is_back = False  # Another process put a link or a file in place of a directory.
         except MunimentError as error:
             failed[path.text] = error
             continue
@@ -508,25 +510,25 @@ def _restore(
     *,
     is_begun: bool,
 ) -> bool:
-    """Bring `name` back to `before`, and leave nothing of ours under its temporary names; None is no file.
+    """Restore `name` to `before`, and remove generated files under its temporary names. None means no file.
 
     Args:
-        directory: where.
-        name: which file.
-        before: what was there before the change.
-        after: what the change puts there.
+        directory: directory of the file.
+        name: name of the file.
+        before: its bytes before the change.
+        after: its bytes after the change.
         temporary: the temporary name of the change.
-        is_begun: False: the change cannot have touched `name`, and so `name` is not touched.
+        is_begun: False: the change cannot have touched `name`, so `name` is not touched.
 
     Returns:
-        Whether `name` is `before`, or the change never got there; else it is what somebody else made of it.
+        Whether `name` is `before`, or the change never touched it. If not, another process has changed it.
 
     Raises:
         MunimentError: a file cannot be read or written now.
     """
     back = rollback_name(temporary)
     directory.drop_partial(temporary)
-    # Whoever still has the new bytes aside has not given them the name, or has put the old ones back already.
+    # If the new bytes are still under the temporary name, the rename was not done or is rolled back.
     is_untouched = not is_begun or (after is not None and _found(directory, temporary) == after)
     for aside, placed in ((back, before), (temporary, after)):
         _empty(directory, name, aside, (before, after, placed), is_begun=is_begun)
@@ -551,16 +553,16 @@ def _empty(
     *,
     is_begun: bool,
 ) -> None:
-    """Empty a temporary name: our bytes are dropped, and what we displaced gets its name back.
+    """Empty a temporary name: drop generated bytes, and give a displaced file its name back.
 
-    What cannot get its name back, since somebody has used that meanwhile, stays for `clear`.
+    If the name of a displaced file is in use, the file stays for `clear`.
 
     Args:
-        directory: where.
-        name: the name that the bytes aside may have had.
+        directory: directory of the file.
+        name: the name that the bytes under `aside` may have had.
         aside: the temporary name.
-        states: the file before the change, after it, and the one of both that displaced what is aside.
-        is_begun: False: nothing can have been displaced.
+        states: the file before the change, after it, and the one of both that displaced the bytes in `aside`.
+        is_begun: False: no file can have been displaced.
     """
     before, after, placed = states
     found = _found(directory, aside)
@@ -571,17 +573,17 @@ def _empty(
         try:
             _put(directory, name, Staged(aside, digest(content)), after if found == before else placed)
         except StoreConflict:
-            found = _found(directory, aside)  # Somebody exchanged the name once more.
+            found = _found(directory, aside)  # Another process exchanged the name again.
         else:
             return
-    # The bytes before are dropped only if somebody has replaced them with a file of their own.
+    # The bytes of `before` are dropped only if another process has replaced them with its file.
     is_replaced = is_begun and found == before and _found(directory, name) is not Standing.LINK
     if isinstance(found, bytes) and (found == after or is_replaced):
         directory.discard(Staged(aside, digest(found)))
 
 
 def _found(directory: Directory, name: str) -> bytes | Standing | None:
-    """Return the bytes of a file, None if nothing has the name, `LINK` if anything but a file of ours has it.
+    """Return the bytes of a file, None if the name is free, `LINK` if it is not a regular, readable file.
 
     Raises:
         ManagedMemoryUnavailable: it cannot be read now.
@@ -593,7 +595,7 @@ def _found(directory: Directory, name: str) -> bytes | Standing | None:
 
 
 def _bytes_at(directory: Directory, name: str) -> bytes | None:
-    """Return the bytes of a file, or None if nothing has the name.
+    """Return the bytes of a file, or None if the name is free.
 
     Raises:
         MunimentError: as `Directory.read`.
@@ -604,7 +606,7 @@ def _bytes_at(directory: Directory, name: str) -> bytes | None:
         return None
 
 
-# -- clearing ----------------------------------------------------------------------------------------
+# -- clear -------------------------------------------------------------------------------------------
 
 
 def clear(
@@ -613,16 +615,16 @@ def clear(
     is_ours: Callable[[str], bool],
     is_worthless: Callable[[str, bytes], bool],
 ) -> tuple[CanonicalPath, ...]:
-    """Leave no temporary name of ours in a directory; what somebody else wrote gets a name of its own.
+    """Remove abandoned temporary names from a directory; files that another process wrote get a free name.
 
     Args:
-        directory: where.
+        directory: the directory to clear.
         held: the locked roots.
-        is_ours: called with each temporary name: whether a process that is gone made it.
-        is_worthless: called with its name and bytes: whether nobody would miss them.
+        is_ours: called with each temporary name; returns whether a process that has ended created it.
+        is_worthless: called with its name and bytes; returns whether they may be dropped.
 
     Returns:
-        The names that were given.
+        The new names of saved files.
 
     Raises:
         ManagedMemoryUnavailable: a file cannot be read or written now.
@@ -644,9 +646,9 @@ def clear(
             try:
                 content = opened.read(name)
             except TooLarge:
-                pass  # None of ours is: somebody wrote it.
+                pass  # Generated files are smaller, so another process wrote it.
             except (PathEscape, ToolError):
-                continue  # A link or something special that a peer put there: it stays as it is.
+                continue  # A link or special file of another process stays as it is.
             if content is not None and is_worthless(name, content):
                 opened.discard(Staged(name, digest(content)))
             else:
@@ -656,7 +658,7 @@ def clear(
 
 
 def _publish_free(directory: Directory, temporary: str) -> str:
-    """Give what stands under a temporary name the first free one for what is kept."""
+    """Give the file under a temporary name the first free name for saved files; return it."""
     for number in range(1, _MOST_NAMES):
         name = f"{SAVED_NAME}{FILE_SUFFIX}" if number == 1 else f"{SAVED_NAME}-{number}{FILE_SUFFIX}"
         with suppress(StoreConflict):
@@ -666,13 +668,13 @@ def _publish_free(directory: Directory, temporary: str) -> str:
 
 
 def remove_directories(directories: Iterable[CanonicalPath], held: LockedRoots) -> None:
-    """Remove those of `directories` in which nothing stands, the innermost first.
+    """Remove the empty ones of `directories`, the innermost first.
 
     Raises:
-        TypeError: no locks are held.
-        ManagedMemoryUnavailable: the system refuses.
+        TypeError: the locks are not held.
+        ManagedMemoryUnavailable: the system denies it.
     """
     check_held(held)
     for directory in sorted(set(directories), key=lambda each: len(each.rel), reverse=True):
-        with suppress(PathEscape):  # Somebody else's link has taken its place.
+        with suppress(PathEscape):  # Another process replaced it with a link.
             remove_empty_directory(held[directory.scope].root, directory)

@@ -1,14 +1,15 @@
-"""An open directory beneath a root: its names, the kind of each, and the bytes of its files.
+"""An open directory under a root: its names, the kind of each, and the bytes of its files.
 
-For callers that keep account of a memory and want to know what changed in it. On success of any method, C1 to
-C5 of `muniment.kernel.root` hold, and:
+For callers that track the changes of a memory. On success of any method, C1 to C5 of
+`muniment.kernel.root` are true, and:
 
-- L1 every name is a single component in the directory that was opened, wherever that is by now: no other
-  process can lead a second call elsewhere than the first.
-- L2 the times of the directory were taken before its names, and those of a file before its bytes, of the very
-  descriptor that is read: what changes meanwhile has later times than were returned.
+- L1 every name is a single component in the directory that was opened, even if it is moved: another process
+  cannot redirect a second call to another directory.
+- L2 the times of the directory were read before its names, and those of a file before its bytes, from the
+  descriptor that is then read. A change meanwhile has later times than the returned ones.
 
-The broker's only: a fenced worker may not make these calls. Attacked by `tests/units/kernel/test_root.py`.
+Only for the broker: a confined worker may not make these system calls. Tested with attacks by
+`tests/units/kernel/test_root.py`.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from muniment.kernel.syscalls import LIST, os
 
 
 class Sighted(NamedTuple):
-    """A name in a directory, and what it was when listed. A mount point is listed as what it covers.
+    """A name in a directory, with its state when listed. A mount point has that of the covered directory.
 
-    A plain tuple because a sweep makes one of every name there is.
+    A plain tuple because a sweep creates one for every name.
 
     Attributes:
-        raw: the name as the system has it.
-        name: as text; bytes that are not UTF-8 are surrogate escapes.
-        kind: what it is.
-        status: of a file, unless it vanished.
+        raw: the name in bytes.
+        name: the name as text; bytes that are not UTF-8 are surrogate escapes.
+        kind: the kind of the file.
+        status: status of a regular file; None if it vanished.
     """
 
     raw: bytes
@@ -41,18 +42,18 @@ class Sighted(NamedTuple):
 
 
 class OpenDirectory(Descriptor):
-    """A directory beneath a root, open to look at.
+    """An open directory under a root, for listing and reading.
 
     Args:
-        root: the handle beneath which it is reached.
-        path: where; the scope is the root.
+        root: the handle of the root.
+        path: path of the directory; the scope is the root.
 
     Attributes:
-        status: what it was when it was opened (L2).
+        status: its status when it was opened (L2).
 
     Raises:
         PathEscape, Unreadable, ValueError, TypeError: as `Root.open_file`.
-        NotFound: nothing of that name, or no directory.
+        NotFound: the path does not exist or is not a directory.
 
     Cost: one `openat2`, one `fstat`.
     """
@@ -69,14 +70,14 @@ class OpenDirectory(Descriptor):
             raise refusal_of(path.text, error) from error
 
     def entries(self) -> list[Sighted]:
-        """Its names, in no order.
+        """Return its names, unsorted.
 
         Raises:
             TooLarge: more than `MAX_ENTRIES` names.
             NotFound: the directory was removed.
-            Unreadable: the system refuses.
+            Unreadable: the system denies it.
 
-        Cost: a `newfstatat` a file.
+        Cost: one `newfstatat` per file.
         """
         found: list[Sighted] = []
         if not self.status.st_nlink:  # The C library would call it empty.
@@ -85,8 +86,8 @@ class OpenDirectory(Descriptor):
             with os.scandir(self.fd) as listed:
                 for item in listed:
                     if len(found) == MAX_ENTRIES:
-                        raise TooLarge(f"{printable(self._path.text)} holds more than {MAX_ENTRIES} names")
-                    # A name was decoded by the locale's rules; here it is always UTF-8.
+                        raise TooLarge(f"{printable(self._path.text)} has more than {MAX_ENTRIES} names")
+                    # Python decodes names by the locale; the project always uses UTF-8.
                     raw = os.fsencode(item.name)
                     name = raw.decode("utf-8", "surrogateescape")
                     if item.is_file(follow_symlinks=False):
@@ -99,10 +100,10 @@ class OpenDirectory(Descriptor):
         return found
 
     def status_of(self, name: str) -> os.stat_result | None:
-        """Return what stands at a name, a link itself included, or None if nothing does.
+        """Return the status of a name, without following a link, or None if the name does not exist.
 
         Raises:
-            Unreadable: the system does not tell.
+            Unreadable: the system does not report it.
 
         Cost: one `newfstatat`.
         """
@@ -115,7 +116,7 @@ class OpenDirectory(Descriptor):
             raise unreadable(shown, error) from error
 
     def read(self, name: str) -> tuple[bytes, os.stat_result]:
-        """The whole file of that name, and what it was before its first byte was read (L2).
+        """Return all bytes of the file, and its status before the first byte was read (L2).
 
         Raises:
             MunimentError: as `Root.read_bytes`.

@@ -1,7 +1,7 @@
-"""The words that every package shares: string types that must not mix, closed enums, hard limits.
+"""Shared definitions: string types that must not mix, closed enums, hard limits.
 
-Standard library only, no I/O, nothing happens on import. Policies set their limits below the ones
-in this file; nothing can raise these.
+Standard library only, no I/O, no code runs on import. Policies set their limits below the ones in this file;
+no setting can raise these.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Digest = NewType("Digest", str)
 
 
 def joined(directory: str, name: str) -> RelPath:
-    """The path of `name` in `directory`, both as text inside one scope; "" is the scope itself."""
+    """Return the path of `name` in `directory`, both as text inside one scope; "" is the scope itself."""
     return RelPath(f"{directory}/{name}" if directory else name)
 
 
 class Verb(StrEnum):
-    """What a request does to a path; the unit in which policies grant."""
+    """The access of a request to a path; the unit in which policies grant."""
 
     LIST = "list"
     READ = "read"
@@ -35,7 +35,7 @@ class Verb(StrEnum):
 
 
 class Via(StrEnum):
-    """How a request would have left its root."""
+    """The way in which a request would have left its root."""
 
     ABSOLUTE = "absolute"
     DOTDOT = "dotdot"
@@ -49,23 +49,23 @@ class Via(StrEnum):
 
 
 class _Degree(StrEnum):
-    """Words in order, the strongest first."""
+    """An enum with ordered members, the strongest first."""
 
     def satisfies(self, required: Self) -> bool:
-        """Whether this is at least what is `required`."""
+        """Return whether this is at least as strong as `required`."""
         order = tuple(type(self))
         return order.index(self) <= order.index(required)
 
 
 class Enforcement(_Degree):
-    """What really holds the worker of a run."""
+    """The confinement that is really in force around the worker of a run."""
 
     FULL = "full"
-    """A clean process, handles, and the kernel fence: every `FenceLayer` but perhaps `mdwe`."""
+    """A clean process, handles, and the kernel fence: every `FenceLayer`, with `mdwe` optional."""
     PARTIAL = "partial"
-    """A clean process and handles: holds against a hostile model, not against native code."""
+    """A clean process and handles: protects against a hostile model, not against native code."""
     NONE = "none"
-    """In the broker's own process: handles only."""
+    """In the broker's process: handles only."""
 
 
 class Trust(_Degree):
@@ -77,12 +77,12 @@ class Trust(_Degree):
     EXTERNAL = "external"
 
     def capped(self, *ceilings: Trust) -> Trust:
-        """The least of this and `ceilings`."""
+        """Return the lowest of this and `ceilings`."""
         return max((self, *ceilings), key=tuple(Trust).index)
 
 
 MAX_PATH_BYTES: Final = 1024
-"""UTF-8 bytes of a whole logical path, scope included."""
+"""UTF-8 bytes of a complete logical path, scope included."""
 
 MAX_SEGMENT_BYTES: Final = 255
 """UTF-8 bytes of one path segment; NAME_MAX of the file systems in use."""
@@ -91,7 +91,7 @@ MAX_DEPTH: Final = 9
 """Segments of a logical path, scope included."""
 
 MAX_FILE_BYTES: Final = 1_048_576
-"""Bytes of one memory file that anything here reads or writes, whatever a quota says."""
+"""Bytes of one memory file that the project reads or writes; no quota can raise it."""
 
 INDEX_NAME: Final = "MEMORY.md"
 """The generated index in each root."""
@@ -100,4 +100,4 @@ INDEX_DIRECTORY: Final = "index"
 """The directory of generated index pages in each root."""
 
 SAVED_NAME: Final = "memory-before-muniment"
-"""Stem of the entry that keeps what stood where an index belongs."""
+"""Stem of the entry that saves a file found at the place of an index."""

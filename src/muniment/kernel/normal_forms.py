@@ -1,10 +1,10 @@
 """Unicode normal forms at a bounded cost: the only module that calls `unicodedata.normalize`.
 
-Normalising sorts each run of combining marks, at the square of its length: 64 KiB of two marks in turn take
-most of a minute, in C, with the interpreter held. No language stacks more than a handful of them, and text
-that is streamed has at most 30. So a run is cut to `MAX_MARKS` before it is normalised, whoever calls.
+Normalisation sorts each run of combining marks, in quadratic time: 64 KiB of two alternating marks take most
+of a minute, in C, without releasing the interpreter lock. No language stacks more than a handful,
+and stream-safe text has at most 30 in a row. So every run is cut to `MAX_MARKS` before it is normalised.
 
-Source: UAX #15, 13 (Stream-Safe Text Format). An architecture test checks that nobody else normalises.
+Source: UAX #15, 13 (Stream-Safe Text Format). An architecture test checks that no other module normalises.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import unicodedata
 from typing import Final, Literal
 
 MAX_MARKS: Final = 30  # combining marks in a row; source: UAX #15, UAX15-D3
-_HIDDEN_MARKS: Final = "\u0f73\u0f75\u0f81\uff9e\uff9f"  # of class 0, but they decompose into marks alone
-_LONGEST: Final = "\ufdfa"  # a whole sentence in one character
-# No mark but these is a word character; what this finds is looked at again.
+_HIDDEN_MARKS: Final = "\u0f73\u0f75\u0f81\uff9e\uff9f"  # of class 0, but they decompose into marks only
+_LONGEST: Final = "\ufdfa"  # a complete sentence in one character
+# No other mark is a word character. Every match is checked again.
 _SUSPECT: Final = re.compile(rf"[\W{_HIDDEN_MARKS}]{{{MAX_MARKS + 1},}}")
 
 
 def normalised(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> str:
-    """Return `text` in a normal form, without what any run of marks has beyond `MAX_MARKS`.
+    """Return `text` in a normal form, with every run of marks cut to `MAX_MARKS`.
 
-    `_LONGEST` is left as it is: it would become eighteen characters, the next longest eight.
+    `_LONGEST` is not changed: it would become eighteen characters, the next longest eight.
 
-    Cost: linear, whatever the text.
+    Cost: linear for any text.
     """
     if text.isascii():
         return text
@@ -40,11 +40,11 @@ def is_normalised(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> bool:
 
 
 def overlong_run(text: str) -> int | None:
-    """Return where the first run of more than `MAX_MARKS` marks begins, or None. Cost: linear."""
+    """Return the position of the first run of more than `MAX_MARKS` marks, or None. Cost: linear."""
     cut = text if text.isascii() else _SUSPECT.sub(_cut, text)
     if cut == text:
         return None
-    # The first mark that is left out stands where the two begin to differ: no mark follows in `cut`.
+    # The first removed mark is at the first difference, since no mark follows at that position in `cut`.
     pairs = enumerate(zip(text, f"{cut} ", strict=False))
     return next(at for at, (char, other) in pairs if char != other) - MAX_MARKS
 

@@ -1,19 +1,21 @@
-"""From untrusted text to a canonical logical path, by refusing and never by repairing.
+"""Convert untrusted text to a canonical logical path; reject invalid text and never repair it.
 
 Contract:
-    G0  A `CanonicalPath` that exists is canonical, whoever made it: at most `MAX_DEPTH` segments, each of
-        which passes `segment_problem`, and at most `MAX_PATH_BYTES`.
-    G1  `canonicalise` returns one whose first segment is a declared scope; or raises `PathEscape`, `BadName`
-        or `Refused`. Nothing else, for any `str`.
-    G2  One name, one spelling: a canonical path is NFKC-stable, holds no empty, `.` or `..` segment and
-        nothing invisible; nothing in it is ever decoded (`%`, `~`, `$`) or expanded. Folding it is folding
-        each of its characters by itself.
-    G3  An escape wins over a bad name where a path is both, so that the run can end on it; save for G4.
-    G4  Cost is bounded by `MAX_PATH_BYTES`: longer text is a bad name before it is looked at.
+    G0  Every `CanonicalPath` is canonical, with any caller: at most `MAX_DEPTH` segments, each of which
+    passes
+        `segment_problem`, and at most `MAX_PATH_BYTES`.
+    G1  `canonicalise` returns a path whose first segment is a declared scope, or raises `PathEscape`,
+        `BadName` or `Refused`. For any `str`, it has no other result.
+    G2  One name, one spelling: a canonical path is NFKC-stable, without empty, `.` or `..` segments and
+        invisible characters; nothing in it is ever decoded (`%`, `~`, `$`) or expanded. Folding a path folds
+        each of its characters separately.
+    G3  If a path is both an escape and a bad name, it counts as an escape, so that it can end the run;
+        except for G4.
+    G4  Cost is bounded by `MAX_PATH_BYTES`: longer text is rejected as a bad name without further checks.
 
-What does not hold: that the file exists, or that the path is no link; `muniment.kernel.root` sees to that.
-Letters and digits that look like a slash or dot in some fonts (Katakana no, Arabic zero, Lisu tones) stay
-allowed, since words are written with them.
+Not guaranteed: that the file exists, or that the path is not a link; `muniment.kernel.root` checks that.
+Letters and digits that resemble a slash or dot in some fonts (Katakana no, Arabic zero, Lisu tones) are
+allowed, since words contain them.
 """
 
 from __future__ import annotations
@@ -28,32 +30,32 @@ from muniment.kernel.names import MAX_DEPTH, MAX_PATH_BYTES, MAX_SEGMENT_BYTES, 
 from muniment.kernel.normal_forms import MAX_MARKS, is_normalised, normalised, overlong_run
 from muniment.kernel.refusal import BadName, PathEscape, Refusal, Refused, printable
 
-PREFIX: Final = "/memories/"  # what models trained on memory tools put before a path; one is dropped
-GRAMMAR_LAYER: Final = "grammar"  # the layer that refusals name when no policy was asked yet
-FILE_SUFFIX: Final = ".md"  # what the name of every created file ends in, in exactly this case
+PREFIX: Final = "/memories/"  # prefix that models trained on memory tools write; one is dropped
+GRAMMAR_LAYER: Final = "grammar"  # layer of refusals before a policy is checked
+FILE_SUFFIX: Final = ".md"  # required suffix of every new file, in exactly this case
 
 # ASCII with a meaning to shells, globs, URLs, markdown links or Windows (policy.md, Meaning 4).
 RESERVED_ASCII: Final = frozenset('\\:*?"<>|[](){}%#!$~^`/')
 
-# Lookalikes of slash, backslash and dot that are NFKC-stable; the others (U+2024, U+FF0F, …) fail G2.
-# Source: Unicode UTS #39 confusables.txt, all that are neither letters nor digits, and U+3002, which IDNA
-# (UTS #46) takes for a dot.
+# Lookalikes of slash, backslash and dot that are NFKC-stable; the others (U+2024, U+FF0F, …) fail G2. Source:
+# Unicode UTS #39 confusables.txt, all that are neither letters nor digits, and U+3002, which IDNA (UTS #46)
+# treats as a dot.
 CONFUSABLES: Final = frozenset(
     "\u1735\u2041\u2044\u2215\u2571\u27cb\u29f8\u31d3\U0001d23a"  # like a slash
     "\u2216\u2572\u27cd\u29f5\u29f9\u31d4\U0001d20f\U0001d23b"  # like a backslash
     "\u0701\u0702\u3002\ua60e\U00010a50\U0001d16d"  # like a dot
 )
 
-# Characters that show nothing, though their category is that of letters, marks or symbols.
-# Source: Default_Ignorable_Code_Point of DerivedCoreProperties.txt, less Cf and Cn, which `_CATEGORIES`
-# covers; and U+2800, the empty Braille pattern.
+# Invisible characters whose category is letter, mark or symbol. Source: Default_Ignorable_Code_Point of
+# DerivedCoreProperties.txt, less Cf and Cn, which `_CATEGORIES` covers; and U+2800, the empty Braille
+# pattern.
 BLANKS: Final = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
     + "".join(map(chr, [*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]))
 )
 
-# Refused categories. Unassigned ones too: their normalisation may change when Unicode assigns them. So a name
-# in a script that this Python does not know yet is refused until Python knows it.
+# Rejected categories. Unassigned characters are included, since their normalisation may change when Unicode
+# assigns them. So a name in a script that this Python version does not know is rejected.
 _CATEGORIES: Final = {
     "Cc": "a control character",
     "Cf": "an invisible format character",
@@ -72,38 +74,38 @@ _DEVICE: Final = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9]) *(?:\..*)?",
 _TOO_LONG: Final = f"the path is longer than {MAX_PATH_BYTES} bytes; shorten it"
 _DRIVE_OR_UNC: Final = re.compile(r"[A-Za-z]:|[\\/]{2}[^\\/]")
 
-# Most names and paths: ASCII that needs no closer look. About the rest is decided below.
+# Fast path for most names and paths: ASCII without special cases. The checks below decide on all others.
 _DEVICE_LIKE: Final = r"[ACLNPaclnp][OPRUopru][LMNTXlmntx](?:[ .0-9/]|\Z)"
 _PLAIN: Final = rf"(?!{_DEVICE_LIKE})[A-Za-z0-9_+,&@;='.-][A-Za-z0-9_+,&@;='. -]{{0,254}}+(?<![ .])"
 _PLAIN_NAME: Final = re.compile(_PLAIN)
 _PLAIN_PATH: Final = re.compile(rf"{_PLAIN}(?:/{_PLAIN}){{0,{MAX_DEPTH - 1}}}")
 
 
-_set: Final = object.__setattr__  # looked up once
+_set: Final = object.__setattr__  # looked up once, for speed
 
 
 @final
 @dataclass(frozen=True, slots=True, order=True, init=False)
 class CanonicalPath:
-    """A path by the grammar. No other can be made: text becomes one here, and no text goes further in.
+    """A path by the grammar. No other path can be created; functions that use paths accept no text.
 
     Attributes:
         scope: the first segment.
         rel: the path inside it, `/`-separated; empty for the scope itself.
 
     Raises:
-        PathEscape: it holds NUL or a `..` segment, or begins with a slash or a drive (G3).
+        PathEscape: it contains NUL or a `..` segment, or begins with a slash or a drive (G3).
         BadName: it is empty, too long, too deep, or a segment is outside the grammar.
-        TypeError: it is not text, or of a class of text that may say something else later.
+        TypeError: it is not text, or is of a subclass of `str`, whose value may change later.
 
-    Cost: 1 µs; where it is not all ASCII, 2 to 10 µs a name.
+    Cost: 1 µs; for a path that is not ASCII, 2 to 10 µs per name.
     """
 
     scope: Scope
     rel: RelPath
 
     def __new__(cls, scope: Scope, rel: RelPath) -> Self:
-        """No `__init__`: that could be called again."""
+        """Create a checked path; `__init__` is not used because it could be called again."""
         _require_canonical(scope, rel)
         self = object.__new__(cls)
         _set(self, "scope", scope)
@@ -111,55 +113,55 @@ class CanonicalPath:
         return self
 
     def __init_subclass__(cls) -> None:
-        raise TypeError("another kind of path need not be canonical")
+        raise TypeError("CanonicalPath cannot be subclassed")
 
     def __setstate__(self, _state: object) -> None:
-        raise TypeError("a path is made by its constructor")
+        raise TypeError("a CanonicalPath is created only by its constructor")
 
     @property
     def text(self) -> str:
-        """The logical path, such as `user/a/b.md`; `user` for the scope itself."""
+        """Return the logical path, such as `user/a/b.md`; `user` for the scope itself."""
         return f"{self.scope}/{self.rel}" if self.rel else self.scope
 
     @property
     def segments(self) -> tuple[str, ...]:
-        """All names from the scope down."""
+        """Return all names, beginning with the scope."""
         return tuple(self.text.split("/"))
 
     @property
     def name(self) -> str:
-        """The last segment."""
+        """Return the last segment."""
         return self.text.rpartition("/")[2]
 
     @property
     def parent(self) -> CanonicalPath:
-        """The directory that holds this; a scope is its own parent."""
+        """Return the directory that contains this path; a scope is its own parent."""
         return CanonicalPath(self.scope, RelPath(self.rel.rpartition("/")[0]))
 
     def child(self, name: str) -> CanonicalPath:
-        """What `name`, any text, is in this directory.
+        """Return the path of `name`, which may be any text, in this directory.
 
         Raises:
             PathEscape, BadName: as the class, and for more than one name.
         """
         path = CanonicalPath(self.scope, joined(self.rel, name))
         if not name or "/" in name:
-            raise _bad(name, "this is not one name")
+            raise _bad(name, "use exactly one name, without a slash")
         return path
 
 
 def canonicalise(unsafe_path: str, scopes: Collection[Scope]) -> CanonicalPath:
-    """The one canonical path that `unsafe_path` spells.
+    """Return the canonical path for `unsafe_path`.
 
     Args:
-        unsafe_path: any text, as a model or request wrote it. One leading `/memories/` or `/` is dropped.
+        unsafe_path: any text, from a model or a request. One leading `/memories/` or `/` is dropped.
         scopes: the declared scopes of the run.
 
     Raises:
-        PathEscape: it holds NUL or a `..` segment, names a drive or network share, or is absolute and
-            its first segment is no declared scope (G3).
+        PathEscape: it contains NUL or a `..` segment, begins with a drive or network share, or is absolute
+            and its first segment is not a declared scope (G3).
         BadName: it is empty, too long, too deep, or a segment is outside the grammar.
-        Refused: it is relative and its first segment is no declared scope; the rule is `scopes`.
+        Refused: it is relative and its first segment is not a declared scope; the rule is `scopes`.
     """
     if len(unsafe_path) > MAX_PATH_BYTES + len(PREFIX):  # A character is at least one byte (G4).
         raise _bad(unsafe_path, _TOO_LONG)
@@ -169,21 +171,21 @@ def canonicalise(unsafe_path: str, scopes: Collection[Scope]) -> CanonicalPath:
         path = CanonicalPath(Scope(scope), RelPath(rel or slash))  # `user/` is not `user`.
         if scope in scopes:
             return path
-        choice = " or ".join(f"{each}/" for each in scopes) or "a part of it (it has none)"
-        told = f"{printable(scope)!r} is no part of this memory; begin the path with {choice}"
+        choice = " or ".join(f"{each}/" for each in scopes) or "a scope (this memory has none)"
+        told = f"{printable(scope)!r} is not a scope of this memory; begin the path with {choice}"
         refusal: PathEscape | Refusal = Refused(told, rule="scopes", layer=GRAMMAR_LAYER)
     except (PathEscape, BadName) as error:
         refusal = error
     is_absolute = unsafe_path.startswith("/") and scope not in scopes
-    # The same again, in the words of whoever asked, unless only the scope is wrong.
+    # The message must quote the text of the caller, unless only the scope is wrong.
     raise _refusal(unsafe_path, text.split("/"), is_absolute=is_absolute) or refusal from None
 
 
 def check_suffix(path: CanonicalPath) -> None:
-    """Refuse a new file whose name does not end in `.md`.
+    """Reject a new file whose name does not end in `.md`.
 
     Raises:
-        BadName: the suffix is missing or in another case, or only dots stand before it.
+        BadName: the suffix is missing or in another case, or the name before it is empty or only dots.
     """
     stem = path.name.removesuffix(FILE_SUFFIX)
     if not path.rel or stem == path.name or not stem.strip("."):
@@ -191,14 +193,14 @@ def check_suffix(path: CanonicalPath) -> None:
 
 
 def segment_problem(name: str) -> str | None:
-    """Why a single name is outside the grammar, in words for one line; None if it is inside.
+    """Return why a single name is outside the grammar, in one line; None if it is inside.
 
-    Takes any `str`, also names read from disk with surrogateescape. About 1 µs for a plain name.
+    Accepts any `str`, including names read from disk with surrogateescape. About 1 µs for a plain name.
     """
     if _PLAIN_NAME.fullmatch(name) is not None:
         return None
     if name in {"", ".", ".."}:
-        return f"{name!r} is no name; write every folder and file by its own name"
+        return f"{name!r} is not a name; write the name of every folder and file"
     if len(name) > MAX_SEGMENT_BYTES or len(name.encode(errors="surrogatepass")) > MAX_SEGMENT_BYTES:
         return f"a name is longer than {MAX_SEGMENT_BYTES} bytes; shorten it"
     if (problem := _character_problem(name)) is None and _DEVICE.fullmatch(name) is not None:
@@ -207,14 +209,14 @@ def segment_problem(name: str) -> str | None:
 
 
 def is_canonical_character(char: str) -> bool:
-    """Whether a name may hold the character somewhere. `/` is none: it stands between names."""
+    """Return whether a name may contain the character; False for `/`, which separates names."""
     return _refused_character(char) is None and is_normalised("NFKC", char)
 
 
 def fold(text: str) -> str:
-    """`text` with differences of case and compatibility removed, for comparing names.
+    """Return `text` without differences of case and compatibility, for comparing names.
 
-    NFKC and casefold, repeated until nothing changes, since either can undo the other (U+1E96).
+    NFKC and casefold, repeated until nothing changes, since each can undo the other (U+1E96).
     """
     if text.isascii():
         return text.lower()
@@ -229,9 +231,9 @@ def _without_prefix(unsafe_path: str) -> str:
 
 
 def _require_canonical(scope: str, rel: str) -> None:
-    """Raise what `CanonicalPath` does."""
+    """Raise the errors of `CanonicalPath`."""
     if type(scope) is not str or type(rel) is not str:
-        raise TypeError("a path is made of plain text")
+        raise TypeError("a path must be plain text (str)")
     text = f"{scope}/{rel}" if rel else scope
     if len(text) > MAX_PATH_BYTES:
         raise _bad(text, _TOO_LONG)
@@ -243,7 +245,7 @@ def _require_canonical(scope: str, rel: str) -> None:
 
 
 def _refusal(shown: str, segments: list[str], *, is_absolute: bool) -> PathEscape | BadName | None:
-    """Why there is no path of such segments, about what is `shown`."""
+    """Return the error for a path of such segments, about `shown`; None if it is valid."""
     if (via := _escape(shown, is_absolute=is_absolute and any(segments))) is not None:
         return PathEscape(via, shown)
     problem = _problem(segments)
@@ -251,18 +253,18 @@ def _refusal(shown: str, segments: list[str], *, is_absolute: bool) -> PathEscap
 
 
 def _escape(text: str, *, is_absolute: bool) -> Via | None:
-    """How the path would leave the memory, from the cheapest certainty on."""
+    """Return how the path would leave the memory, if it would; the cheapest checks first."""
     if "\0" in text:
         return Via.NUL
     if ".." in text.split("/"):
         return Via.DOTDOT
-    # `/` and `/memories/` point nowhere: they are bad names.
+    # `/` and `/memories/` point to nothing, so they are bad names.
     return Via.ABSOLUTE if is_absolute or _DRIVE_OR_UNC.match(text) is not None else None
 
 
 def _problem(segments: list[str]) -> str | None:
     if not any(segments):
-        return "no file or folder is named; give a scope, folders and a name that ends in .md"
+        return "the path is empty; give a scope, folders and a name that ends in .md"
     if len(segments) > MAX_DEPTH:
         return f"the path has more than {MAX_DEPTH} parts; use fewer folders"
     if len("/".join(segments).encode(errors="surrogatepass")) > MAX_PATH_BYTES:
@@ -271,18 +273,18 @@ def _problem(segments: list[str]) -> str | None:
 
 
 def _character_problem(name: str) -> str | None:
-    """The first character that may not be there, or what is wrong with the name as a whole."""
+    """Return the first character that is not allowed, or the problem of the complete name."""
     for char in name:
         if (kind := _refused_character(char)) is not None:
             return f"U+{ord(char):04X} is {kind}; leave it out"
     if overlong_run(name) is not None:
-        return f"more than {MAX_MARKS} marks stand in a row; leave them out"
+        return f"more than {MAX_MARKS} marks in a row; leave them out"
     if not is_normalised("NFKC", name):
         return "a name is not in normal form (NFKC); write it with ordinary characters"
     if name.startswith(" ") or name.endswith((" ", ".")):
         return "a name begins with a space, or ends with a space or dot; leave that out"
     if fold(name) != "".join(map(fold, name)):
-        return "a letter and the mark behind it become others when case is ignored; leave the mark out"
+        return "a letter and the mark after it change when case is ignored; leave the mark out"
     return None
 
 
@@ -290,7 +292,7 @@ def _refused_character(char: str) -> str | None:
     if char in RESERVED_ASCII:
         return f"the reserved character {char}"
     if char in CONFUSABLES:
-        return "easily taken for a slash or dot"
+        return "easily confused with a slash or dot"
     if char in BLANKS:
         return "invisible"
     return None if char == " " else _CATEGORIES.get(unicodedata.category(char))

@@ -1,4 +1,4 @@
-"""The refusals of the kernel: its part of the error tree that `muniment.errors` draws."""
+"""The errors of the kernel: its part of the error tree in `muniment.errors`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Final
 from muniment.kernel.names import Via
 
 MAX_REQUESTED_CHARS: Final = 256
-"""Characters of a refused path that errors and records keep."""
+"""Characters of a rejected path that errors and records contain."""
 
 
 class MunimentError(Exception):
-    """Anything that Muniment raises on purpose.
+    """Base class of the errors that Muniment raises.
 
     Attributes:
-        code: stable; see `muniment.errors` for what each means.
+        code: stable error code; `muniment.errors` explains each.
     """
 
     code: str
@@ -26,7 +26,7 @@ class MunimentError(Exception):
 
 
 class PlatformUnsupported(MunimentError):
-    """This system is not Linux, and nobody has built and tested it elsewhere."""
+    """The system is not Linux, and Muniment was not built and tested for it."""
 
     code = "platform_unsupported"
 
@@ -37,7 +37,7 @@ class PolicyInvalid(MunimentError):
     Attributes:
         rule: the check that failed, such as `E101`.
         where: policy name or file, and the key or rule in it.
-        line: of the file, from 1; None where it is not known.
+        line: line of the file, from 1; None if unknown.
     """
 
     code = "policy_invalid"
@@ -51,8 +51,8 @@ class ManagedMemoryUnavailable(MunimentError):
     """A root or the state directory cannot be used.
 
     Attributes:
-        what: the scope or directory in question.
-        reason: why, and where possible what to do.
+        what: the scope or directory.
+        reason: why, and if possible what to do.
     """
 
     code = "managed_memory_unavailable"
@@ -63,21 +63,21 @@ class ManagedMemoryUnavailable(MunimentError):
 
 
 class RollbackFailed(ManagedMemoryUnavailable):
-    """A write failed or was interrupted, and cannot be rolled back yet; the message names the files."""
+    """A write failed or was interrupted, and cannot be rolled back yet; the message lists the files."""
 
 
 class StoreConflict(MunimentError):
-    """What the change-set was based on is no longer so; nothing was written.
+    """The memory changed after the change set was based on it; nothing was written.
 
     Attributes:
-        paths: logical paths whose claims no longer hold.
+        paths: logical paths whose claims are no longer true.
     """
 
     code = "store_conflict"
 
     def __init__(self, paths: tuple[str, ...]) -> None:
         self.paths = paths
-        super().__init__(f"changed by someone else meanwhile: {', '.join(paths)}; nothing was written")
+        super().__init__(f"changed by another process meanwhile: {', '.join(paths)}; nothing was written")
 
 
 class DeadlineExceeded(MunimentError):
@@ -93,12 +93,12 @@ class Cancelled(MunimentError):
 
 
 class PathEscape(MunimentError):
-    """A request whose target lies outside its root. It had no effect.
+    """A request whose target is outside its root. It had no effect.
 
     Attributes:
-        via: how it would have left.
-        requested: the path as asked for, printable, at most `MAX_REQUESTED_CHARS` characters.
-        tool: the tool that was asked, where known.
+        via: the way in which it would have left.
+        requested: the requested path, printable, at most `MAX_REQUESTED_CHARS` characters.
+        tool: the requested tool, if known.
     """
 
     code = "path_escape"
@@ -107,9 +107,9 @@ class PathEscape(MunimentError):
         self.via, self.tool = via, tool
         self.requested = printable(requested)
         leads = (
-            "leads outside the memory"
+            "is outside the memory"
             if via in {Via.ABSOLUTE, Via.DOTDOT, Via.NUL}
-            else "is no plain file or folder of the memory's own, or lies behind one that is not"
+            else "is not a regular file or folder of the memory, or is not inside one"
         )
         super().__init__(
             f"{self.requested!r} {leads} ({via}); give a scope, folders and a name that ends in .md"
@@ -121,7 +121,7 @@ class Refusal(MunimentError):
 
 
 class BadName(Refusal):
-    """A path outside the name grammar that does not lead outwards either."""
+    """A path that is outside the name grammar but is not an escape."""
 
     code = "bad_name"
 
@@ -130,8 +130,8 @@ class Refused(Refusal):
     """The policy does not grant the request.
 
     Attributes:
-        rule: the id of the deny rule, or `default` where nothing grants it.
-        layer: the name of the policy layer that refused.
+        rule: the id of the deny rule, or `default` if no rule grants it.
+        layer: the name of the policy layer that denied it.
     """
 
     code = "refused"
@@ -142,17 +142,17 @@ class Refused(Refusal):
 
 
 class ToolError(MunimentError):
-    """An ordinary mistake of a tool's caller; the message says what to do next."""
+    """An ordinary error of a tool's caller; the message states what to do next."""
 
 
 class NotFound(ToolError):
-    """No file of that name."""
+    """The file does not exist."""
 
     code = "not_found"
 
 
 class NotAFile(ToolError):
-    """The name belongs to a directory, or a file stands where a directory is needed."""
+    """The name is a directory, or a file is at the path of a directory."""
 
     code = "not_a_file"
 
@@ -170,12 +170,12 @@ class Unreadable(ToolError):
 
 
 class QuotaExceeded(ToolError):
-    """A quota of the store would be passed."""
+    """The request would exceed a quota of the store."""
 
     code = "quota"
 
 
 def printable(text: str) -> str:
-    """`text` shortened to `MAX_REQUESTED_CHARS`, with whatever does not print escaped."""
+    """Return `text` shortened to `MAX_REQUESTED_CHARS`, with non-printable characters escaped."""
     short = text[:MAX_REQUESTED_CHARS]
     return "".join(char if char.isprintable() else f"\\u{{{ord(char):x}}}" for char in short)

@@ -1,20 +1,20 @@
-"""A root: the open directory of a scope, and reading beneath it by handle, never by a checked string.
+"""A root: the open directory of a scope, and reading under it by handle, never by a checked string.
 
 On success of any method:
 
-- C1 no component of the path was a symbolic link; nothing was followed.
-- C2 what was opened lay beneath the root, on its mount (the walk's limit: see `muniment.kernel.walk`).
+- C1 no component of the path was a symbolic link; no link was followed.
+- C2 the opened file was under the root, on its mount (for the limit of the walk, see `muniment.kernel.walk`).
 - C3 a file whose bytes are returned is regular, has one name (`st_nlink == 1`) and is within the limit. This
-  was asked of the descriptor that is then read.
+  was checked on the descriptor that is then read.
 - C4 no call waited for another process.
-- C5 no descriptor with an offset outlives a call or is shared: the root is O_PATH, listings open their own,
-  reads give their position.
+- C5 no descriptor with an offset outlives a call or is shared: the root is O_PATH, each listing opens a new
+  descriptor, reads pass their position.
 
-Does not hold: that the root is still where it was bound (`muniment.kernel.binding.BoundRoot.verify`), that a
-file does not change while it is read, or that a name, once listed, still exists.
+Not guaranteed: that the root is still at its bound path (`muniment.kernel.binding.BoundRoot.verify`), that a
+file does not change while it is read, or that a listed name still exists.
 
-Every way in is a `CanonicalPath` of the root's own scope, so that no text leads anywhere. Within a directory
-that is open, `leaf` lets single names through, also such as no path may hold. Attacked by
+Every method takes a `CanonicalPath` of the root's scope, so no text can be opened. Within an open directory,
+`leaf` accepts single names, including names that a path may not contain. Tested with attacks by
 `tests/units/kernel/test_root*.py`.
 """
 
@@ -53,10 +53,10 @@ from muniment.kernel.syscalls import (
 from muniment.kernel.walk import WalkResolver
 
 Kind = Literal["file", "directory", "other"]
-"""What a name is; `other` is a link, FIFO, socket or device, none of which is ever opened for use."""
+"""The kind of a name; `other` is a link, FIFO, socket or device, which is never opened for use."""
 
 MAX_ENTRIES: Final = 65_536
-"""Names in one listing. A memory has some thousand; beyond this a listing would fill the worker's memory."""
+"""Names in one listing. A memory has some thousand; a larger listing would fill the worker's memory."""
 
 _TYPE_BITS, _REGULAR = 0o170000, stat.S_IFREG
 _DT_UNKNOWN: Final = 0
@@ -73,30 +73,30 @@ _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 
 
 class Resolver(Protocol):
-    """How a path beneath a directory becomes a descriptor: by `openat2`, or component by component."""
+    """Opens a path under a directory: by `openat2`, or component by component."""
 
     @property
     def name(self) -> str:
-        """`openat2` or `walk`, for logs and `doctor`."""
+        """Return `openat2` or `walk`, for logs and `doctor`."""
 
     def open(self, dir_fd: int, path: bytes, purpose: Purpose) -> int:
-        """Open `path` beneath `dir_fd` without following or leaving anything.
+        """Open `path` under `dir_fd`, following no link and leaving no directory or mount.
 
         Args:
-            dir_fd: an open directory, O_PATH or not; stays the caller's.
+            dir_fd: an open directory, O_PATH or not; the caller keeps it open and closes it.
             path: relative, without NUL, empty, `.` or `..` segments; or exactly `.`.
             purpose: `READ`, `LIST` or `EXAMINE`.
 
         Returns:
-            A descriptor that the caller closes. Its file was not looked at.
+            A descriptor that the caller closes. Its file was not checked.
 
         Raises:
-            OSError: ELOOP at a link, EXDEV at a mount, otherwise what the system says. Nothing stays open.
+            OSError: ELOOP at a link, EXDEV at a mount, otherwise the system's error. Nothing stays open.
         """
 
 
 def choose_resolver() -> Resolver:
-    """`openat2` where the kernel offers it to this process, else the walk.
+    """Return an `openat2` resolver if the kernel offers the call to this process, else a walk.
 
     Raises:
         PlatformUnsupported: the machine is neither x86-64 nor aarch64.
@@ -107,7 +107,7 @@ def choose_resolver() -> Resolver:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A name in a directory, and what it was when listed. A mount point is listed as what it covers."""
+    """A name in a directory, with its kind when listed. A mount point has that of the covered directory."""
 
     name: str
     kind: Kind
@@ -115,16 +115,16 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What a name beneath a root is; see `Root.examine`. Sizes in bytes."""
+    """The kind and size in bytes of a path under a root; see `Root.examine`."""
 
     kind: Kind
     size: int
 
 
 class Descriptor:
-    """Something open. Close it, or use it in a `with` statement.
+    """An open descriptor. Close it, or use it in a `with` statement.
 
-    A plain class because one is made at every open, where a frozen dataclass costs as much as a system call.
+    A plain class because each open creates one, and a frozen dataclass costs as much as a system call.
 
     Attributes:
         fd: the descriptor, or -1 once closed.
@@ -136,7 +136,7 @@ class Descriptor:
         self.fd = fd
 
     def close(self) -> None:
-        """Close the descriptor; harmless when repeated."""
+        """Close the descriptor; does nothing if it is closed already."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
@@ -149,7 +149,7 @@ class Descriptor:
 
 
 class OpenFile(Descriptor):
-    """A regular file beneath a root, open for reading.
+    """A regular file under a root, open for reading.
 
     Attributes:
         size: bytes, when it was opened.
@@ -163,10 +163,10 @@ class OpenFile(Descriptor):
         self._shown = shown
 
     def read(self, count: int) -> bytes:
-        """The first `count` bytes, or fewer if the file ends before. Reads in pieces if the system does.
+        """Return the first `count` bytes, or fewer if the file is shorter. Repeats short reads.
 
         Raises:
-            Unreadable: the system failed to read; the message names the error, no host path.
+            Unreadable: the system failed to read; the message contains the error, but no host path.
         """
         pieces: list[bytes] = []
         position = 0
@@ -179,7 +179,7 @@ class OpenFile(Descriptor):
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def read_whole(self, limit: int) -> bytes:
-        """All bytes, `MAX_FILE_BYTES` at most whatever `limit` says.
+        """Return all bytes, at most `MAX_FILE_BYTES` even if `limit` is larger.
 
         Raises:
             TooLarge: the file is larger, or grew past the limit while it was read. At most `limit + 1` bytes
@@ -187,7 +187,7 @@ class OpenFile(Descriptor):
             Unreadable: as `read`.
         """
         limit = min(limit, MAX_FILE_BYTES)
-        # A file that lies about its size, or grows, is noticed by the one byte more.
+        # One byte more than the limit detects a file that reports a false size or grows.
         content = b"" if self.size > limit else self.read(limit + 1)
         if self.size > limit or len(content) > limit:
             raise TooLarge(f"{printable(self._shown)} is larger than {limit} bytes")
@@ -196,10 +196,10 @@ class OpenFile(Descriptor):
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The handle of a scope that a worker holds: a name, an O_PATH directory, a way to open beneath it.
+    """The handle of a scope in a worker: a name, an O_PATH directory, and a resolver to open files under it.
 
-    The descriptor belongs to whoever bound it. Every method takes a path of this scope, and raises
-    `ValueError` for one of another and `TypeError` for text.
+    The code that bound the root owns the descriptor. Every method takes a path of this scope. It raises
+    `ValueError` for a path of another scope and `TypeError` for text.
     """
 
     scope: Scope
@@ -207,26 +207,26 @@ class Root:
     resolver: Resolver
 
     def way(self, path: CanonicalPath) -> bytes:
-        """The bytes of `path`, seen from here, for the system.
+        """Return the bytes of `path`, relative to this root, for the system.
 
         Raises:
-            TypeError: it is no path.
-            ValueError: it is one of another scope.
+            TypeError: it is not a `CanonicalPath`.
+            ValueError: it belongs to another scope.
         """
         if type(path) is not CanonicalPath:
-            raise TypeError("only a CanonicalPath leads beneath a root")
+            raise TypeError("only a CanonicalPath can be opened under a root")
         if path.scope != self.scope:
-            raise ValueError(f"{path.scope} is not beneath the root of {self.scope}")
+            raise ValueError(f"{path.scope} is not the scope of this root, {self.scope}")
         return path.rel.encode() or b"."
 
     def open_file(self, path: CanonicalPath) -> OpenFile:
         """Open an existing file for reading.
 
         Raises:
-            PathEscape: the way meets a link, a mount, a hard link or something special.
-            NotFound: nothing of that name, or it was removed while it was opened.
-            NotAFile: the name belongs to a directory.
-            Unreadable: the system refuses; the message names its error.
+            PathEscape: the path contains a link, a mount, a hard link or a special file.
+            NotFound: the file does not exist, or was removed while it was opened.
+            NotAFile: the name is a directory.
+            Unreadable: the system denies it; the message contains its error.
 
         Cost: one `openat2` and one `fstat`; the path is never built or searched again.
         Source: openat2(2).
@@ -234,11 +234,11 @@ class Root:
         return _opened(self.resolver, self.fd, self.way(path), path.text)
 
     def read_bytes(self, path: CanonicalPath, limit: int = MAX_FILE_BYTES) -> bytes:
-        """The whole file.
+        """Return the complete file.
 
         Args:
-            path: which.
-            limit: bytes; `MAX_FILE_BYTES` holds as well.
+            path: path of the file.
+            limit: maximum in bytes, in addition to `MAX_FILE_BYTES`.
 
         Raises:
             MunimentError: as `open_file` and `OpenFile.read_whole`.
@@ -247,28 +247,27 @@ class Root:
             return file.read_whole(limit)
 
     def list_directory(self, path: CanonicalPath) -> tuple[Listed, ...]:
-        """Names in a directory, sorted by code point; names that are not UTF-8 hold surrogate escapes.
+        """Return the names in a directory, sorted by code point; invalid UTF-8 becomes surrogate escapes.
 
         Raises:
-            NotAFile: a file stands there.
+            NotAFile: the path is a file.
             TooLarge: more than `MAX_ENTRIES` names.
             MunimentError: otherwise as `open_file`; `NotFound` also for a directory that was removed.
 
-        Cost: an open of its own, so that no offset is shared; where the file system gives no types, an open
-        a name.
+        Cost: one open, so that no offset is shared; one more per name if the file system reports no types.
         """
         try:
             with Descriptor(self.resolver.open(self.fd, self.way(path), LIST)) as opened:
                 found = self._entries(opened.fd, path.text)
         except OSError as error:
-            # ENOTDIR does not tell a file from a FIFO or a missing parent.
+            # ENOTDIR may mean a file, a FIFO or a missing parent.
             if error.errno == errno.ENOTDIR and self.examine(path) is not None:
                 raise NotAFile(f"{printable(path.text)} is a file, not a directory") from error
             raise refusal_of(path.text, error) from error
         return tuple(sorted(found, key=lambda entry: entry.name))
 
     def link_target(self, path: CanonicalPath) -> bytes | None:
-        """Where the link at `path` says that it leads; it is not followed. None: no link can be read there.
+        """Return the target of the link at `path`, without following it. None: no link can be read there.
 
         Cost: an open and two system calls.
         """
@@ -279,13 +278,13 @@ class Root:
             return None
 
     def examine(self, path: CanonicalPath) -> Examined | None:
-        """What stands at `path`, without opening it; `None` if nothing does.
+        """Return the kind and size of `path`, without opening it; `None` if it does not exist.
 
-        Answers about files and directories only, the same that could be opened: the rest raises.
+        Returns only files and directories that could be opened; raises for all others.
 
         Raises:
             PathEscape: as `open_file`, hard links included.
-            Unreadable: the system refuses the way there.
+            Unreadable: the system denies access to a directory of the path.
         """
         try:
             with Descriptor(self.resolver.open(self.fd, self.way(path), EXAMINE)) as opened:
@@ -308,12 +307,12 @@ class Root:
             if kind is None:
                 continue
             if len(found) == MAX_ENTRIES:
-                raise TooLarge(f"{printable(shown)} holds more than {MAX_ENTRIES} names")
+                raise TooLarge(f"{printable(shown)} has more than {MAX_ENTRIES} names")
             found.append(Listed(name.decode("utf-8", "surrogateescape"), kind))
         return found
 
     def _kind_of(self, dir_fd: int, name: bytes) -> Kind | None:
-        """The kind of a name for which the directory gives no type; `None` if it is gone."""
+        """Return the kind of a name for which the directory reports no type; `None` if it does not exist."""
         try:
             with Descriptor(self.resolver.open(dir_fd, name, EXAMINE)) as opened:
                 mode = fstat(opened.fd).st_mode
@@ -327,7 +326,7 @@ class Root:
 
 
 def _opened(resolver: Resolver, dir_fd: int, way: bytes, shown: str) -> OpenFile:
-    """`Root.open_file`, of bytes from `Root.way` or `leaf`."""
+    """Open a file as `Root.open_file` does, by bytes from `Root.way` or `leaf`."""
     try:
         fd = resolver.open(dir_fd, way, READ)
     except OSError as error:
@@ -345,19 +344,19 @@ def _opened(resolver: Resolver, dir_fd: int, way: bytes, shown: str) -> OpenFile
 
 
 def _refuse_object(shown: str, found: Stat) -> NoReturn:
-    """Say why what was opened is not a file of its own."""
+    """Raise the error for an opened file that is not regular or has several names."""
     if stat.S_ISDIR(found.st_mode):
         raise NotAFile(f"{printable(shown)} is a directory")
     if not stat.S_ISREG(found.st_mode):
         raise PathEscape(Via.SPECIAL, shown)
     if found.st_nlink == 0:
         raise NotFound(f"{printable(shown)} does not exist")
-    # Another name of the same file may stand anywhere: which one is ours cannot be told.
+    # The other name may be anywhere, and the system does not show which name is the original.
     raise PathEscape(Via.HARDLINK, shown)
 
 
 def refusal_of(shown: str, error: OSError) -> MunimentError:
-    """What a failed open of what is `shown` means, in words fit for a model: one line, no host path."""
+    """Return the error for a failed open of `shown`, fit for a model: one line, no host path."""
     if (via := _ESCAPES.get(error.errno or 0)) is not None:
         return PathEscape(via, shown)
     if error.errno in _ABSENT:
@@ -366,28 +365,30 @@ def refusal_of(shown: str, error: OSError) -> MunimentError:
 
 
 def unreadable(shown: str, error: OSError) -> Unreadable:
-    """Return the refusal for an error that says neither that a file is absent nor that it is an escape."""
+    """Return the refusal for an error that indicates neither a missing file nor an escape."""
     name = errno.errorcode.get(error.errno or 0, "unknown error")
     return Unreadable(f"the system does not let this process read {printable(shown)} ({name})")
 
 
 def leaf(name: str) -> bytes:
-    """The bytes of a single component; a `/` would lead elsewhere, at the front even past the descriptor.
+    """Return the bytes of a single component.
+
+    A `/` could open other directories, at the front even outside the descriptor.
 
     Raises:
-        PathEscape: it holds NUL, where a C string ends, or leads upwards or to the system's root.
-        BadName: it is empty, `.`, more than one component, or nothing that a file name can hold.
-        TypeError: it is not text, or of a class of text that may say something else later.
+        PathEscape: it contains NUL, which ends a C string, or points upwards or to the system's root.
+        BadName: it is empty, `.`, more than one component, or cannot be the name of a file.
+        TypeError: it is not text, or is of a subclass of `str`, whose value may change later.
     """
     if type(name) is not str:
-        raise TypeError("a name is plain text")
+        raise TypeError("a name must be plain text (str)")
     if "/" in name or "\0" in name or name in {"", ".", ".."}:
         _refuse_name(name)
     try:
-        # Surrogate escapes stand for the bytes 0x80 to 0xff only, so none of them can become `.`, `/` or NUL.
+        # Surrogate escapes represent the bytes 0x80 to 0xff only, so none of them can become `.`, `/` or NUL.
         return name.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise BadName(f"{printable(name)!r} is not text that a file name can hold") from error
+        raise BadName(f"{printable(name)!r} is not valid as a file name; use valid Unicode text") from error
 
 
 def _refuse_name(name: str) -> NoReturn:
@@ -395,13 +396,13 @@ def _refuse_name(name: str) -> NoReturn:
         raise PathEscape(Via.NUL, name)
     if name.startswith("/") or ".." in name.split("/"):
         raise PathEscape(Via.ABSOLUTE if name.startswith("/") else Via.DOTDOT, name)
-    raise BadName(f"{printable(name)!r} is not the name of something in one directory")
+    raise BadName(f"{printable(name)!r} is not a single name; use a name without slashes")
 
 
 def open_leaf(root: Root, dir_fd: int, name: str, shown: str) -> OpenFile:
-    """Open a file in a directory that was reached beneath `root`, by the rules of `Root.open_file`.
+    """Open a file in a directory that was opened under `root`, by the rules of `Root.open_file`.
 
     Raises:
-        MunimentError: as `leaf` and `Root.open_file`; about what is `shown`.
+        MunimentError: as `leaf` and `Root.open_file`; about `shown`.
     """
     return _opened(root.resolver, dir_fd, leaf(name), shown)

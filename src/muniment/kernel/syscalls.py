@@ -1,11 +1,11 @@
-"""The system calls of a handle: how to ask a descriptor what it is, and what a directory holds.
+"""The system calls on handles: read the status of a descriptor, and list a directory.
 
-A fenced worker may make few calls, and the C library chooses others than it is asked for: `os.fstat` becomes
-`newfstatat` in many versions, `os.scandir` needs `fcntl`. So `fstat` and `getdents64` are made
-here by number, on x86-64 and aarch64. Elsewhere every number is -1, which the kernel answers with
-ENOSYS, and `require_known_machine` says so before anything is bound.
+A confined worker may make few calls, and the C library replaces some of them: `os.fstat` becomes
+`newfstatat` in many versions, `os.scandir` needs `fcntl`. So `fstat` and `getdents64` are called here by
+number, on x86-64 and aarch64. On other machines every number is -1, for which the kernel returns ENOSYS, and
+`require_known_machine` raises before a root is bound.
 
-Nothing here takes a path. The numbers are those of the kernel's tables, the layouts those of the kernel's
+No function here takes a path. The numbers are those of the kernel's tables, the layouts those of the kernel's
 `asm/stat.h` (x86) and `asm-generic/stat.h` (aarch64).
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl as fcntl  # noqa: PLC0414  the kernel has these three from here, see `portable`
+import fcntl as fcntl  # noqa: PLC0414  the kernel imports these three from here, see `portable`
 import os as os  # noqa: PLC0414
 import select as select  # noqa: PLC0414
 import struct
@@ -27,22 +27,22 @@ from muniment.kernel.refusal import PlatformUnsupported
 # -- syscalls ----------------------------------------------------------------------------------------
 
 Purpose = NewType("Purpose", int)
-"""One of the closed set of flag sets that anything beneath a root is opened with."""
+"""One of the closed set of flags for opening a file under a root."""
 
 READ: Final = Purpose(os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC)
-"""A file's bytes. O_NONBLOCK because opening a FIFO, or a file under a lease, must not wait for anyone."""
+"""To read a file. O_NONBLOCK because opening a FIFO, or a file under a lease, must not wait for a process."""
 
 LIST: Final = Purpose(os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-"""A directory's names; also what `flock` and `fsync` of a directory need.
+"""To list a directory; also for `flock` and `fsync` of a directory.
 
-No O_NOFOLLOW: with O_DIRECTORY the kernel would answer ENOTDIR for a link, and the reason would be lost.
+No O_NOFOLLOW: with O_DIRECTORY the kernel would return ENOTDIR for a link, which hides the reason.
 """
 
 EXAMINE: Final = Purpose(os.O_PATH | os.O_CLOEXEC)
-"""What a name is, without opening what it names."""
+"""To read the status of a name, without opening its file."""
 
 STEP: Final = Purpose(EXAMINE | os.O_NOFOLLOW)
-"""A directory on the way, for the walk: a link is found to be one, by its descriptor."""
+"""To open a directory on the way, for the walk: a link is detected by its descriptor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,12 @@ _POINTER_BYTES_64: Final = 8
 
 
 def numbers_for(machine: str, pointer_bytes: int) -> Numbers:
-    """The numbers of `machine`, or `UNKNOWN`; a 32-bit process on a 64-bit kernel uses another table."""
+    """Return the numbers of `machine`, or `UNKNOWN`; 32-bit processes use another table."""
     return MACHINES.get(machine, UNKNOWN) if pointer_bytes == _POINTER_BYTES_64 else UNKNOWN
 
 
 class Stat(ctypes.Structure):
-    """What `fstat` says of a descriptor. Only the fields that somebody asks for are listed here."""
+    """The result of `fstat`. Lists only the fields that are used."""
 
     st_dev: int
     st_ino: int
@@ -90,7 +90,7 @@ class StatX86(Stat):
 
 
 class StatGeneric(Stat):
-    """`struct stat` of aarch64 (asm-generic): 128 bytes, and a spare word before the size."""
+    """`struct stat` of aarch64 (asm-generic): 128 bytes, and a padding word before the size."""
 
     _fields_ = (
         ("st_dev", ctypes.c_uint64),
@@ -108,10 +108,10 @@ _LAYOUT: Final[type[Stat]] = StatGeneric if MACHINE is MACHINES["aarch64"] else 
 _FSTAT: Final = MACHINE.fstat
 LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
-# Each call has a function object of its own, with its own types. The two calls of every open, `fstat` and
-# `openat2`, declare none: a declared type costs each argument an object, in all as much as the system call.
-# Undeclared, an int is passed as a C int, which libffi widens with its sign, bytes as `char *`, and `byref`
-# as a pointer: what these calls take, and all they are given.
+# Each call has its own function object, with its own types. The two calls of every open, `fstat` and
+# `openat2`, declare none: a declared type costs one object per argument, in total as much as the system call.
+# Without declarations, an int is passed as a C int, which libffi sign-extends, bytes as `char *`, and `byref`
+# as a pointer: the types that these calls take, and the only ones that they get.
 _fstat = CFUNCTYPE(c_long, use_errno=True)(("syscall", LIBC))
 _getdents64 = CFUNCTYPE(c_long, c_long, c_int, c_char_p, c_size_t, use_errno=True)(("syscall", LIBC))
 
@@ -120,30 +120,30 @@ renameat2 = CFUNCTYPE(c_long, c_long, c_int, c_char_p, c_int, c_char_p, c_uint, 
 )
 
 _LISTING_BYTES: Final = 32_768
-"""Bytes asked of the kernel at a time; what the C library asks for."""
+"""Bytes per call; the C library uses the same number."""
 
 _ENTRY: Final = struct.Struct("=QqHB")
 """`linux_dirent64` before its name: inode, offset, length of this entry, type."""
 
 
 def require_known_machine(numbers: Numbers = MACHINE) -> None:
-    """Raise unless this process runs where the numbers above are known.
+    """Raise unless this process runs on a machine with known numbers.
 
     Raises:
         PlatformUnsupported: neither a 64-bit x86-64 nor a 64-bit aarch64 process.
     """
     if numbers is UNKNOWN:
-        raise PlatformUnsupported("the confinement knows 64-bit Linux on x86-64 and aarch64 only")
+        raise PlatformUnsupported("the confinement supports only 64-bit Linux on x86-64 and aarch64")
 
 
 def last_error() -> OSError:
-    """The error of the system call that this thread made last. Holds no path."""
+    """Return the error of the last system call of this thread. It contains no path."""
     number = ctypes.get_errno()
     return OSError(number, os.strerror(number))
 
 
 def fstat(fd: int) -> Stat:
-    """What `fd` is. Works on O_PATH descriptors; one `fstat`, and safe to call from many threads.
+    """Return the status of `fd`. Works on O_PATH descriptors and is thread-safe; one system call.
 
     Raises:
         OSError: the descriptor is closed, or the file system fails.
@@ -155,12 +155,12 @@ def fstat(fd: int) -> Stat:
 
 
 def entries(fd: int) -> Iterator[tuple[bytes, int]]:
-    """Name and `d_type` of everything in the directory `fd` but `.` and `..`, in the file system's order.
+    """Yield name and `d_type` of each entry of the directory `fd`, without `.` and `..`, unsorted.
 
-    Moves the descriptor's offset, so `fd` must belong to the caller alone.
+    Moves the descriptor's offset, so no other code may use `fd`.
 
     Raises:
-        OSError: ENOENT for a directory that was removed, ENOTDIR for no directory.
+        OSError: ENOENT if the directory was removed, ENOTDIR if it is not a directory.
     """
     buffer = ctypes.create_string_buffer(_LISTING_BYTES)
     while True:
@@ -181,20 +181,20 @@ def entries(fd: int) -> Iterator[tuple[bytes, int]]:
 
 # -- openat2 -----------------------------------------------------------------------------------------
 #
-# Opening beneath a root by one `openat2`: the kernel keeps the promises while it walks.
+# Opening under a root by one `openat2`: the kernel keeps the promises while it walks.
 #
-# On success, for the whole walk and not only for a moment before it:
+# On success, for the complete walk and not only for a moment before it:
 #
-# - C1 no component was a symbolic link, a magic link included (ELOOP).
-# - C2 the walk did not leave the directory that it began in, nor crossed a mount (EXDEV), a bind mount
-#   within one file system included.
-# - C3 nothing was waited for (`READ` holds O_NONBLOCK; directories and O_PATH do not block).
+# - C1 no component was a symbolic link, magic links included (ELOOP).
+# - C2 the walk did not leave its first directory and did not cross a mount (EXDEV), including a bind mount
+#   within one file system.
+# - C3 no call waited (`READ` contains O_NONBLOCK; directories and O_PATH do not block).
 #
-# Does not hold: anything about the file that was found. `muniment.kernel.root` asks the descriptor.
+# Not guaranteed: anything about the opened file. `muniment.kernel.root` checks the descriptor.
 #
-# A device that stands under the root is opened before it is refused, without waiting and without becoming a
-# terminal; only a privileged process can put one there, and a second walk to avoid it costs every honest
-# open as much as the first.
+# A device under the root is opened before it is rejected, without waiting and without becoming a terminal.
+# Only a privileged process can create one there, and a second walk to avoid it would double the cost of
+# every open.
 #
 # Source: openat2(2); Linux 5.6.
 
@@ -204,8 +204,8 @@ _NUMBER: Final = 437
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 
 ATTEMPTS: Final = 64
-"""How often one open is tried. The kernel answers EAGAIN when a rename or mount anywhere disturbed its
-walk, and a file under a lease does so until the lease is broken; neither may hold a run for ever."""
+"""Number of tries of one open. The kernel returns EAGAIN if a rename or mount on the system disturbed its
+walk, and for a file under a lease until the lease is broken; neither may block a run forever."""
 
 _TRANSIENT: Final = frozenset({errno.EAGAIN, errno.EINTR})
 
@@ -225,23 +225,23 @@ _openat2 = CFUNCTYPE(c_long, use_errno=True)(("syscall", LIBC))  # no argument t
 
 
 def available() -> bool:
-    """Whether this kernel, and whatever filters its calls, lets this process use `openat2`.
+    """Return whether this kernel, and the filter of its calls, lets this process use `openat2`.
 
-    Asks to open beneath descriptor -1, which reaches no file: where the call exists the answer is
-    EBADF; an old kernel says ENOSYS and an old container's filter EPERM.
+    Tries to open under descriptor -1, which accesses no file. If the call exists, the error is EBADF; an old
+    kernel returns ENOSYS and an old container's filter EPERM.
     """
     _openat2(_NUMBER, -1, b".", _HOWS[EXAMINE], _HOW_BYTES)
     return ctypes.get_errno() == errno.EBADF
 
 
 class Openat2Resolver:
-    """The resolver of choice. Holds nothing; may be shared."""
+    """The preferred resolver. Has no state; may be shared."""
 
     __slots__ = ()
     name: Final = "openat2"
 
     def open(self, dir_fd: int, path: bytes, purpose: Purpose) -> int:
-        """Return a new descriptor of `path` beneath `dir_fd`; see `muniment.kernel.root.Resolver`.
+        """Return a new descriptor of `path` under `dir_fd`; see `muniment.kernel.root.Resolver`.
 
         Cost: one system call, 64 under constant disturbance.
         """

@@ -1,16 +1,16 @@
-"""Opening beneath a root one component at a time, for systems without `openat2`.
+"""Opens files under a root one component at a time, for systems without `openat2`.
 
-The contract is that of `muniment.kernel.root.Resolver`, with the same error numbers, but for two differences:
+The contract is that of `muniment.kernel.root.Resolver`, with the same error numbers and two differences:
 
-- A mount is seen by its device number only. A bind mount from the same file system is not seen; if files of
-  one mount have several device numbers (some stacked file systems), they are refused.
-- Between two components another process may move the directory just reached. What is opened is still a
-  descendant of a directory that was beneath the root at one moment during the walk.
+- A mount is detected only by its device number. A bind mount from the same file system is not detected. If
+  files of one mount have several device numbers (some stacked file systems), they are rejected.
+- Between two components another process may move the current directory. The opened file is still a
+  descendant of a directory that was under the root at one moment during the walk.
 
-Directories on the way are opened O_PATH, so that nothing but the last component is opened in earnest. Their
-kind is read from the descriptor, so that a link is found to be a link, not guessed from ENOTDIR.
+Directories on the way are opened O_PATH, so that only the last component is opened fully. Their kind is read
+from the descriptor, so that a link is detected as such and not guessed from ENOTDIR.
 
-Apart from `root.py`, which chooses between this and `openat2`: a system with `openat2` never runs it.
+Separate from `root.py`, which chooses between this and `openat2`: a system with `openat2` never runs it.
 """
 
 from __future__ import annotations
@@ -23,20 +23,19 @@ from muniment.kernel.syscalls import STEP, Purpose, fstat, os
 
 
 class WalkResolver:
-    """The portable resolver. Holds nothing; may be shared."""
+    """The portable resolver. Has no state; may be shared."""
 
     __slots__ = ()
     name: Final = "walk"
 
     def open(self, dir_fd: int, path: bytes, purpose: Purpose) -> int:
-        """Return a new descriptor of `path` beneath `dir_fd`; see `muniment.kernel.root.Resolver`.
+        """Return a new descriptor of `path` under `dir_fd`; see `muniment.kernel.root.Resolver`.
 
-        Cost: an `openat`, `fstat` and `close` a component.
+        Cost: an `openat`, `fstat` and `close` per component.
         """
         device = fstat(dir_fd).st_dev
         names = path.split(b"/")
-        # A directory is walked to its end and then opened as ".", so that its last component is checked
-        # alike.
+        # A directory is walked completely and then opened as ".", so that its last component is also checked.
         last = b"." if purpose & os.O_DIRECTORY else names.pop()
         at = dir_fd
         try:
@@ -57,7 +56,7 @@ class WalkResolver:
 
 
 def _moved(from_fd: int, to_fd: int, keep_fd: int) -> int:
-    """Return `to_fd`, after closing the directory that the walk leaves, unless it is the caller's own."""
+    """Return `to_fd`, after closing the directory that the walk leaves, unless it is `keep_fd`."""
     if from_fd != keep_fd:
         os.close(from_fd)
     return to_fd

@@ -1,22 +1,22 @@
-"""Write judged changes to disk and to a journal, both or neither, and roll back what was interrupted.
+"""Write judged changes to disk and to a journal, both or neither, and roll back interrupted commits.
 
-A commit is two steps of a journal: an *intent*, which holds all that recovery needs to take it back, and
-*done*, which makes it history. In between the files change. What is not done is rolled back: at once if the
-commit fails, by `recover` if its process was killed, both by the same code.
+A commit is two steps of a journal: an *intent*, which contains all that recovery needs to roll it back, and
+*done*, which makes it history. The files change in between. A commit that is not done is rolled back: at once
+if it fails, by `recover` if its process was killed, both by the same code.
 
-- R1 `recover` runs under the locks of the roots. A commit of a living process holds its locks, so an intent
-  that is unfinished here belongs to no process any more.
-- R2 a file is touched only if it is as before the commit or as that left it. Anything else is somebody's
-  later work: it stays, and the journal gets it as a conflict.
-- R3 afterwards nothing of the commit is left: no file, no directory that it made and nobody uses, no
-  temporary name; what a person wrote meanwhile and was displaced is kept as an entry.
+- R1 `recover` runs under the locks of the roots. A commit of a living process holds its locks, so an
+  unfinished intent found here belongs to no living process.
+- R2 a file is touched only if it is in its state before or after the commit. Any other state is later work of
+  another process: it stays, and the journal records a conflict.
+- R3 after a rollback, the commit leaves no file, no unused directory that it created, and no temporary name;
+  displaced work of another process is saved as an entry.
 - R4 the journal closes an intent last, and only if every file was read in its state before the commit or as
-  changed by somebody else. Any error or interrupt before that, also a second one, keeps the intent: the next
-  recovery goes on.
-- R5 a journal is believed about what it may have done and no more: bytes come back only to where it knows
-  them from, and nothing is rolled back that the policy would not let be done now.
-- R6 `replay` writes files of entries in locked roots, and each only where what stands there is what the
-  journal says was there: what somebody else made of a copy is found, not written over.
+  changed by another process. Any error or interrupt before that, also a second one, leaves the intent open:
+  the next recovery continues.
+- R5 a journal is trusted only for changes that it may have made: bytes are restored only to the path for
+  which it recorded them, and only if the policy would allow that now.
+- R6 `replay` writes files of entries in locked roots, and each only if the current file is the one that the
+  journal recorded: another process's change of a copy is detected, not overwritten.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Intent:
     """A commit that was begun.
 
     Attributes:
-        number: of the commit in its journal.
-        token: with which its temporary names begin, see `temporary_of`.
-        changes: by the number that chooses their temporary names; those of other roots may be left out.
+        number: number of the commit in its journal.
+        token: beginning of its temporary names, see `temporary_of`.
+        changes: by the number that selects their temporary names; those of other roots may be left out.
         made: directories that did not exist before it.
-        task: for what it is told of.
+        task: the task of the commit, for reports.
     """
 
     number: int
@@ -67,8 +67,8 @@ class Recovered:
 
     Attributes:
         intent: the commit.
-        left: files that were left alone, since somebody changed them or the policy now denies it.
-        kept: files that hold what somebody wrote meanwhile.
+        left: files that were not touched, since another process changed them or the policy now denies it.
+        kept: files with saved work of other processes.
     """
 
     intent: Intent
@@ -77,44 +77,44 @@ class Recovered:
 
 
 class Journal(Protocol):
-    """What was begun and done. Each call is durable when it returns."""
+    """A record of begun and finished commits. Each call is durable when it returns."""
 
     def begin(self, judged: Judged, token: str) -> int:
-        """Keep an intent; its number."""
+        """Record an intent and return its number."""
 
     def finish(self, number: int, judged: Judged, notes: Sequence[str]) -> None:
-        """Make an intent history."""
+        """Mark an intent as done."""
 
     def abandon(self, number: int, scopes: Collection[Scope], recovered: Recovered | None = None) -> None:
-        """Close an intent: nothing of it is left in the files of `scopes` but what `recovered` says.
+        """Close an intent: only the effects listed in `recovered` remain in the files of `scopes`.
 
-        If `recovered` is given, the journal keeps where the text is from: somebody may have edited it.
+        If `recovered` is given, the journal retains the origin of the text, since it may have been edited.
         """
 
     def unfinished(self, scopes: Collection[Scope]) -> Sequence[Intent]:
-        """What was begun in any of `scopes` and is not done, the newest first."""
+        """Return the commits that were begun in any of `scopes` and are not done, the newest first."""
 
     def knows(self, path: CanonicalPath, of: Digest) -> bool:
-        """Whether bytes of that digest stood at the path, before or after a commit."""
+        """Return whether a file with that digest was at the path, before or after a commit."""
 
 
 def new_token() -> str:
-    """Random text for the temporary names of one commit."""
+    """Return random text for the temporary names of one commit."""
     return secrets.token_hex(_TOKEN_BYTES)
 
 
 def temporary_of(token: str, number: int) -> str:
-    """The temporary name for the change of a number, below 32 768, of the commit with that token."""
+    """Return the temporary name for change `number`, below 32 768, of the commit with that token."""
     return temporary_name(lambda _: bytes.fromhex(token) + number.to_bytes(_COUNTER_BYTES, "big"))
 
 
 def temporary_of_index(token: str, number: int) -> str:
-    """As `temporary_of`, for the number of an index file."""
+    """Return the temporary name for index file `number` of the commit with that token."""
     return temporary_of(token, _FIRST_OF_INDEX + number)
 
 
 def is_of_index(temporary: str) -> bool:
-    """Whether a temporary name of a commit is one of `temporary_of_index`."""
+    """Return whether a temporary name of a commit is from `temporary_of_index`."""
     start = len(temporary_of("", 0)) - len(".tmp") + 2 * (_TOKEN_BYTES - _COUNTER_BYTES)
     return int(temporary[start : start + 2 * _COUNTER_BYTES], 16) >= _FIRST_OF_INDEX
 
@@ -125,18 +125,18 @@ def recover(
 ) -> Iterator[tuple[Recovered, ...]]:
     """Roll back unfinished commits in locked roots (R1 to R5); the end of the block closes their intents.
 
-    The block updates what is derived from the files. If it fails, the next recovery does all of it again.
+    The block updates data that is derived from the files. If it fails, the next recovery repeats everything.
 
     Args:
-        held: where to do it.
-        journal: whose intents.
-        policy: decides what may be rolled back now; the rest stays as it is and is reported.
-        facts: tells an index of ours from what somebody wrote.
+        held: the locked roots.
+        journal: the journal with the intents.
+        policy: decides which changes may be rolled back now; the others stay and are reported.
+        facts: identifies generated index files.
 
     Raises:
         ManagedMemoryUnavailable: a file or the journal cannot be written; nothing is lost, the next
             recovery tries again.
-        Any error of `journal` and of the block; likewise.
+        Any error of `journal` and of the block, with the same effect.
     """
     done = tuple(_recovered(each, held, journal.knows, policy, facts) for each in journal.unfinished(held))
     yield done
@@ -148,8 +148,8 @@ def recover(
 class Writing:
     """A commit that is written inside the block of a `with` statement, all or none.
 
-    The block calls `land`, updates what is derived, and calls `finish`. An error or an interrupt anywhere
-    between rolls back, while the locks are held; what cannot be rolled back now, the next recovery does.
+    The block calls `land`, updates derived data, and calls `finish`. An error or an interrupt in between
+    rolls back, while the locks are held. If that fails now, the next recovery does it.
 
     Attributes:
         token: for temporary names, see `temporary_of_index`.
@@ -166,16 +166,17 @@ class Writing:
     _is_finished: bool = False
 
     def __enter__(self) -> Self:
-        """Begin nothing: an interrupt just before the block would not be noticed."""
+        """Do nothing: an interrupt just before the block would not be noticed."""
         return self
 
     def land(self) -> Landed:
-        """Keep the intent in the journal, then write the files.
+        """Record the intent in the journal, then write the files.
 
         Raises:
             TypeError, KeyError: as `check_landable`: nothing is begun.
             StoreConflict, PathEscape, NotAFile, ManagedMemoryUnavailable: as `land`; nothing is changed.
-            RollbackFailed: nothing else is done in these roots until the next recovery has rolled it back.
+            RollbackFailed: no other commit runs in these roots until the next recovery has rolled this one
+                back.
             Any error of the journal.
         """
         check_landable(self._judged, self._held)
@@ -185,59 +186,61 @@ class Writing:
         return landed
 
     def finish(self, notes: Sequence[str]) -> None:
-        """Make the commit history; the journal keeps `notes` with it, lines for a person.
+        """Mark the commit as done; the journal stores `notes` with it, lines for a person.
 
         Raises:
-            TypeError, KeyError: as `check_landable`: somebody may have rolled it back without the locks.
-            Any error of the journal, which has no such intent if nothing has landed.
+            TypeError, KeyError: as `check_landable`: without the locks, another process may have rolled it
+            back.
+            Any error of the journal, which has no such intent if `land` was not called.
         """
         check_landable(self._judged, self._held)
         self._journal.finish(self._number, self._judged, tuple(notes))
         self._is_finished = True
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        """Roll back what is not finished; raise `RuntimeError` if no error says why."""
+        """Roll back an unfinished commit; raise `RuntimeError` if the block raised no error."""
         if self._is_finished:
             return
-        # An interrupt may arrive just before the number is known, or just after the end is in the journal.
+        # An interrupt may arrive just before the number is stored here, or just after the journal marked it
+        # done.
         ours = [each for each in self._journal.unfinished(self._held) if each.token == self.token]
-        for each in ours:  # R4: nothing here may close the intent early.
+        for each in ours:  # R4: no code here may close the intent early.
             made = tuple(directory for directories in self._judged.made for directory in directories)
             intent = replace(each, changes=dict(enumerate(self._judged.change_set.changes)), made=made)
             done = _roll_back(intent, self._begun, self._held, self._facts)
             if not self._is_landed and not done.left and not done.kept:
                 self._journal.abandon(each.number, frozenset(self._held))
-            # Else the next recovery closes it: that also corrects what is derived, and records conflicts.
+            # If not, the next recovery closes it: that also corrects derived data, and records conflicts.
         if error is None:
-            raise RuntimeError("the block of a commit ends before it is finished")
+            raise RuntimeError("the block of a commit ended without a call of finish")
 
 
 def replay(changes: Collection[FileChange], held: LockedRoots) -> None:
-    """Carry out in a copy of the memory what was judged and done in another one (R6).
+    """Repeat in a copy of the memory the changes that were judged and written in another one (R6).
 
-    Nothing judges it anew: whoever may write the journal says what stands in the copy, and nothing beyond.
-    It is not durable: a copy that was cut off is made anew.
+    They are not judged again: write access to the journal includes the files of the copy, and nothing more.
+    The write is not durable: an interrupted copy is created again.
 
     Args:
-        changes: each with what stood there before; none of them at the name of an index.
+        changes: each with the previous bytes; no index names.
         held: the locked roots of the copy.
 
     Raises:
-        Refusal: a path is none of an entry.
-        TypeError, KeyError: it is no change, or of a root that is not locked.
-        StoreConflict: something else stands there. Nothing is changed.
-        PathEscape, NotAFile, ManagedMemoryUnavailable, Stuck: as `land`.
+        Refusal: a path is not that of an entry.
+        TypeError, KeyError: an item is not a change, or its root is not locked.
+        StoreConflict: a file is not the expected one. Nothing is changed.
+        PathEscape, NotAFile, ManagedMemoryUnavailable, RollbackFailed: as `land`.
     """
     chosen = plain(ChangeSet(tuple(changes))).changes
     for each in chosen:
         check_suffix(each.path)
         if each.path.rel == INDEX_NAME or each.path.rel.split("/")[0] == INDEX_DIRECTORY:
-            raise Refused("an index is made from entries", rule="replay", layer="kernel")
+            raise Refused("an index is generated from entries", rule="replay", layer="kernel")
     land(Replayed(_SEAL, chosen), held, partial(temporary_of, new_token()), durable=False)
 
 
 def clear_index(held: LockedRoots, scope: Scope, facts: Facts) -> tuple[CanonicalPath, ...]:
-    """Drop what killed index writes left under temporary names; return files that keep what somebody wrote.
+    """Remove temporary files of killed index writes; return files that save work of other processes.
 
     An index is written under the lock of its root, which the caller holds: so no living process wrote these.
     """
@@ -250,7 +253,7 @@ def _recovered(intent: Intent, held: LockedRoots, knows: Known, policy: Policy, 
     ours = {number: each for number, each in numbered if each.path.scope in held}
     decider = Judge(policy)
     may = {number for number, each in ours.items() if _may_return(each, knows, decider)}
-    # Those that the rules let, not what equals them: a journal may make objects of its own.
+    # Only permitted directories, as new objects: a journal may use objects of other classes.
     above = {directory for number in may for directory in _above(ours[number].path)}
     made = tuple(each for each in above if each in intent.made)
     done = _roll_back(replace(intent, changes=ours, made=made), may, held, facts)
@@ -262,10 +265,11 @@ def _roll_back(intent: Intent, begun: Collection[int], held: LockedRoots, facts:
     """Roll back an intent; see R2 and R3.
 
     Args:
-        intent: with its changes in the roots of `held`, and the directories to remove if nothing is in them.
-        begun: numbers of the changes that may have touched their file; of the others temporary names go.
+        intent: with its changes in the roots of `held`, and the directories to remove if they are empty.
+        begun: numbers of the changes that may have touched their file. Of the others only temporary names are
+            removed.
         held: the locked roots.
-        facts: tells an index of ours from what somebody wrote.
+        facts: identifies generated index files.
 
     Raises:
         ManagedMemoryUnavailable: a file or directory cannot be read or written now.
@@ -285,7 +289,7 @@ def _roll_back(intent: Intent, begun: Collection[int], held: LockedRoots, facts:
 def _clear(
     directory: CanonicalPath, held: LockedRoots, facts: Facts, prefix: str = ""
 ) -> tuple[CanonicalPath, ...]:
-    """Call `clear` for the names that begin with `prefix`, or for those of any index write."""
+    """Call `clear` for the names that begin with `prefix`; if it is empty, for those of any index write."""
 
     def is_worthless(name: str, content: bytes) -> bool:
         return is_of_index(name) and facts.is_index(directory.scope, content)
@@ -296,7 +300,7 @@ def _clear(
 
 
 def _may_return(change: FileChange, knows: Known, decider: Judge) -> bool:
-    """Whether it may be taken back (R5)."""
+    """Return whether the change may be rolled back (R5)."""
     if change.before is not None and change.after is None:
         verdict = decider.decide_removal(change.path)
     else:
@@ -307,6 +311,6 @@ def _may_return(change: FileChange, knows: Known, decider: Judge) -> bool:
 
 
 def _above(path: CanonicalPath) -> Iterator[CanonicalPath]:
-    """The directories above a file, but for the root."""
+    """Yield the directories above a file, without the root."""
     while (path := path.parent).rel:
         yield path

@@ -1,14 +1,14 @@
-"""Policy files, from what a person wrote and reviews to the `Policy` that the kernel decides by.
+"""Policy files: from the text that people write and review to the `Policy` that the kernel uses.
 
-Pure: values in, values out; only `family` reads, and only policy files that it is told to read; and `grammar`
-its own table. What a policy means is `muniment.kernel.decide`: start reading there.
+Pure: values in, values out. Exceptions: `family` reads policy files that the caller specifies, and `grammar`
+reads its table. For the meaning of a policy, start at `muniment.kernel.decide`.
 
-- `tables`: what may stand in a policy file, on which line, and how policies combine (`meet`).
-- `pattern`: the dialect of `paths`, and what pathspec says to a pattern.
+- `tables`: the valid content of a policy file, its line numbers, and how policies combine (`meet`).
+- `pattern`: the dialect of `paths`, and pathspec's reading of a pattern.
 - `family`: files, parents and locks. `load`: all of these → `Policy`, or `PolicyInvalid` and nothing runs.
-- `automaton`: sets of paths, to find a shortest path in or to prove that there is none, which `lab` does.
-- `grammar`: lookalikes of names, and where links lead. `frozen`: what checked values have in common.
+- `automaton`: sets of paths, to find a shortest path in one or to prove it empty, used by `lab`.
+- `grammar`: lookalikes of names, and targets of links. `frozen`: the base class of checked values.
 
-What does not hold: nothing here knows whether a file of the memory exists or is a link, nor where a scope
-lies on disk.
+Not guaranteed: these modules do not know whether a file of the memory exists or is a link, nor the directory
+of a scope on disk.
 """

@@ -1,14 +1,14 @@
-"""Sets of paths as automata that read a path letter by letter, built as far as somebody walks them.
+"""Sets of paths as automata that read a path letter by letter, built only as far as they are used.
 
-A `Language` has numbered states. Two of them are the same in all: `NEVER`, from where no path is in it, and
-`ALWAYS`, from where every one is. The patterns are parsed here, by a reader of its own: it shares nothing
-with the matchers of the kernel, which the tests hold it to (tests/units/policy/test_automaton.py).
+A `Language` has numbered states. Two are the same in all languages: `NEVER`, from which no path is in it, and
+`ALWAYS`, from which every path is. The patterns are parsed here, independently of the kernel's matchers;
+tests compare both (tests/units/policy/test_automaton.py).
 
 Contract:
-    L1  For every canonical path, spelled in the letters of `alphabet`, `Patterns.exact` holds iff
+    L1  For every canonical path, spelled in the letters of `alphabet`, `Patterns.exact` accepts iff
         `AllowPatterns` match, and `Patterns.tree` iff `DenyPatterns` do.
-    L2  A language that reaches `NEVER` or `ALWAYS` stays there, so that searches end early.
-    L3  Every step that is taken for the first time is paid for; who has no budget left gets `OutOfBudget`.
+    L2  A language that enters `NEVER` or `ALWAYS` stays there, so that searches end early.
+    L3  Every step that is taken for the first time is charged; without budget it raises `OutOfBudget`.
 
 Cost: a first step takes some µs for each pattern that is still open; the same step again is a lookup.
 Source: Thompson, "Regular Expression Search Algorithm" (1968), with the subset construction on demand.
@@ -32,32 +32,33 @@ from muniment.kernel.path import CanonicalPath, canonicalise, fold, is_canonical
 
 # -- alphabet ----------------------------------------------------------------------------------------
 #
-# The characters of canonical paths, sorted into letters: as many as some patterns can tell apart.
+# The characters of canonical paths, grouped into letters: as many as the patterns can distinguish.
 #
-# A pattern names a few characters; to it, all others are one. A letter stands for all characters that every
-# pattern at hand sees alike, in each of the three forms in which paths are matched (`pattern`, M1 and M2):
-# as written, folded, and with the case of single characters folded.
+# A pattern contains a few characters; all others are the same for it. A letter represents all characters
+# that no given pattern distinguishes, in each of the three forms in which paths are matched (`decide`, M1 and
+# M2): as written, folded, and with the case of single characters folded.
 #
 # Contract:
-#     A1  Each character that the name grammar lets through is covered by exactly one letter, which sees it in
-#         all three forms as the patterns do. So a path is a sequence of letters, and what holds for all of
-#         those holds for all paths.
-#     A2  That folding a path is folding its characters one by one is a rule of the name grammar (G2), not an
+#     A1  Exactly one letter covers each character that the name grammar allows, and has it in all three forms
+#         as the patterns see them. So a path is a sequence of letters, and a property of all sequences is one
+#         of all paths.
+#     A2  Folding a path is folding its characters one by one: that is a rule of the name grammar (G2), not an
 #         assumption.
 #
-# What does not hold: that every sequence of letters is a canonical path. It may be too long, be a device of
-# Windows, or hold a mark that composes with the letter before it.
+# Not guaranteed: that every sequence of letters is a canonical path. It may be too long, be a device name of
+# Windows, or contain a mark that composes with the letter before it.
 #
 # Cost: 40 ms once in a process, to find the characters that folding changes; then 1 ms for 20 patterns.
 
 OTHER: Final = "\uffff"
-"""Stands for a character that no pattern names; a noncharacter, so no pattern can name it."""
+"""Represents every character that no pattern contains; a noncharacter, so no pattern can contain it."""
 
 WILDCARDS: Final = frozenset("*?/")
 
 CASED_BELOW: Final = 0x20000
-"""No character from here on changes when it is folded; a test looks at all of them. Source: Unicode keeps
-planes 2 and 3 for ideographs, which have no case, and the others hold nothing that a name may have."""
+"""No character from this one on changes when it is folded; a test checks all of them. Source: Unicode
+reserves planes 2 and 3 for ideographs, which have no case; the others have no characters that a name may
+contain."""
 
 _ORDINARY: Final = "abcdefghijklmnopqrstuvwxyz0123456789-_"
 _ALONE: Final = "-_0123456789"
@@ -65,13 +66,13 @@ _ALONE: Final = "-_0123456789"
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A set of characters that no pattern at hand can tell apart.
+    """A set of characters that the given patterns cannot distinguish.
 
     Attributes:
-        text: one of them, for witnesses; the plainest.
-        written: how patterns see it as it is written: itself, or `OTHER`.
-        folded: how they see what it folds to; one character or more.
-        single: how they see it with its own case folded; one character.
+        text: the simplest of them, for examples.
+        written: its written form for patterns: the character, or `OTHER`.
+        folded: its folded form for patterns; one character or more.
+        single: its form with single case folding for patterns; one character.
     """
 
     text: str
@@ -81,19 +82,19 @@ class Letter:
 
 
 _Named = tuple[frozenset[str], frozenset[str], frozenset[str]]
-"""The characters that patterns name, in each of the three forms of a path."""
+"""The characters in patterns, in each of the three forms of a path."""
 
 _SLASH: Final = Letter("/", "/", "/", "/")
 
 
 def letters_for(exact: Iterable[str], trees: Iterable[str]) -> tuple[Letter, ...]:
-    """The letters that these patterns can tell apart, with `/` as the last.
+    """Return the letters that these patterns can distinguish, with `/` as the last.
 
-    The first is the one for all characters that no pattern names.
+    The first one represents all characters that no pattern contains.
 
     Args:
-        exact: patterns as in allow rules and quotas.
-        trees: patterns as in deny rules.
+        exact: patterns of allow rules and quotas.
+        trees: patterns of deny rules.
     """
     exact, trees = tuple(exact), tuple(trees)
     wild = [pattern for pattern in trees if "?" in pattern]
@@ -102,9 +103,11 @@ def letters_for(exact: Iterable[str], trees: Iterable[str]) -> tuple[Letter, ...
 
 
 def plain_letters_for(tree: str) -> tuple[Letter, ...]:
-    """Letters to spell a path that the deny pattern matches: what it names as it folds, and all others.
+    """Return letters to spell a path that the deny pattern matches.
 
-    They do not cover every character (A1), so they can show a path and prove nothing.
+    They are its folded characters, and one letter for all others.
+
+    They do not cover every character (A1), so they can give an example path but not a proof.
     """
     named = (_characters([tree]), _characters([fold(tree)]), _characters([fold_single(tree)]))
     spelled = sorted(named[1])
@@ -122,11 +125,11 @@ def _letters(named: _Named) -> tuple[Letter, ...]:
 
 
 def _filler(named: Collection[str]) -> str:
-    """A character that folds to itself, to stand for whatever no pattern names.
+    """Return a character that folds to itself, to represent every character that no pattern contains.
 
-    Beside a pattern that names a combining mark it is none that a mark composes with.
+    If a pattern contains a combining mark, the character does not compose with marks.
     """
-    ideographs = map(chr, range(0x4E00, 0x9FFF))  # more than all patterns of a policy can name
+    ideographs = map(chr, range(0x4E00, 0x9FFF))  # more than the patterns of a policy can contain
     ordinary = _ALONE if any(map(combining, named)) else _ORDINARY
     return next(char for char in chain(ordinary, ideographs) if char not in named)
 
@@ -149,7 +152,7 @@ def _characters(patterns: Iterable[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def cased_characters() -> tuple[str, ...]:
-    """Every character of the name grammar that folding changes: some 1 400."""
+    """Return every character of the name grammar that folding changes: some 1 400."""
     found = (char for char in map(chr, range(CASED_BELOW)) if char.casefold() != char)
     return tuple(char for char in found if is_canonical_character(char) and fold(char) != char)
 
@@ -160,14 +163,14 @@ NEVER: Final = 0
 ALWAYS: Final = 1
 
 Form = Literal["written", "folded", "single"]
-"""How a pattern looks at a path: as the fields of `Letter`."""
+"""The form of a path that a pattern reads: a field of `Letter`."""
 
 _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
 
 
 class AskedOnce(dict[_Asked, _Answer]):
-    """What `make` answers, asked once for each key."""
+    """A cache of the results of `make`, which is called once for each key."""
 
     def __init__(self, make: Callable[[_Asked], _Answer]) -> None:
         super().__init__()
@@ -179,20 +182,20 @@ class AskedOnce(dict[_Asked, _Answer]):
 
 
 class OutOfBudget(Exception):
-    """More work than was granted: whoever searches answers "undecided"."""
+    """More work than the budget allows: a search then returns "undecided"."""
 
 
 @dataclass(slots=True)
 class Steps:
-    """How much may still be done, in steps of one pattern by one letter; about a µs each."""
+    """The remaining budget, in steps of one pattern by one letter; about a µs each."""
 
     left: int
 
     def spend(self, amount: int) -> None:
-        """Take it off.
+        """Subtract `amount` from the budget.
 
         Raises:
-            OutOfBudget: there is not so much left.
+            OutOfBudget: the budget is too small.
         """
         self.left -= amount
         if self.left < 0:
@@ -206,34 +209,34 @@ class Language(ABC):
 
     @abstractmethod
     def step(self, state: int, letter: int) -> int:
-        """The state after one more letter, given by its number in the alphabet."""
+        """Return the state after one more letter, given by its number in the alphabet."""
 
     @abstractmethod
     def holds(self, state: int) -> bool:
-        """Whether the path that led here is in the set."""
+        """Return whether the path to this state is in the set."""
 
     @abstractmethod
     def telling(self, state: int) -> frozenset[int]:
-        """The letters that may lead elsewhere than the first one, which stands for all others, does."""
+        """Return the letters whose next state may differ from that of the first one, for all others."""
 
 
 _Content = TypeVar("_Content")
 
 
 class _Built(Language, Generic[_Content]):
-    """A language whose states get numbers when they are first reached; each is known by its content."""
+    """A language whose states are numbered when they first occur; each is identified by its content."""
 
     def __init__(self, nowhere: _Content) -> None:
-        self._contents = [nowhere, nowhere]  # Those of `NEVER` and `ALWAYS` say nothing.
+        self._contents = [nowhere, nowhere]  # The contents of `NEVER` and `ALWAYS` have no meaning.
         self._numbers = AskedOnce(self._new_number)
         self._steps, self._telling = AskedOnce(self._first_step), AskedOnce(self._first_telling)
 
     def step(self, state: int, letter: int) -> int:
-        """One letter."""
+        """Return the state after one letter."""
         return self._steps[state, letter] if state > ALWAYS else state
 
     def telling(self, state: int) -> frozenset[int]:
-        """The letters that are waited for here."""
+        """Return the letters that change the state in a specific way."""
         return self._telling[state] if state > ALWAYS else frozenset()
 
     def _new_number(self, content: _Content) -> int:
@@ -242,25 +245,25 @@ class _Built(Language, Generic[_Content]):
 
     @abstractmethod
     def _first_step(self, at: tuple[int, int]) -> int:
-        """The state after a letter that is read there for the first time."""
+        """Return the state after a letter that is read there for the first time."""
 
     @abstractmethod
     def _first_telling(self, state: int) -> frozenset[int]:
-        """`telling`, asked for the first time."""
+        """Compute `telling` for the first time."""
 
 
 @dataclass(slots=True)
 class _Node:
-    """A place in a pattern, and where each character leads from there.
+    """A position in a pattern, and the next positions for each character.
 
     Attributes:
-        form: in which form of the path the pattern reads.
-        literal: by which character, if by one.
-        stays: on any character but `/` it stays here as well.
-        any_next: any character but `/` leads on.
-        next: where `literal` or, with `any_next`, any character leads.
+        form: the form of the path that the pattern reads.
+        literal: the character to read, if there is exactly one.
+        stays: on any character but `/` the position also stays.
+        any_next: any character but `/` continues.
+        next: the positions after `literal` or, with `any_next`, after any character.
         accepts: a path may end here.
-        certain: whatever follows, the path is in the set.
+        certain: the path is in the set with any continuation.
     """
 
     form: Form
@@ -273,7 +276,7 @@ class _Node:
 
 
 class Patterns(_Built[frozenset[int]]):
-    """The paths that one of some patterns matches; use `exact` or `tree`. A state is a set of nodes."""
+    """The paths that one of several patterns matches; use `exact` or `tree`. A state is a set of nodes."""
 
     def __init__(self, letters: tuple[Letter, ...], budget: Steps) -> None:
         super().__init__(frozenset())
@@ -285,14 +288,14 @@ class Patterns(_Built[frozenset[int]]):
 
     @classmethod
     def exact(cls, patterns: Iterable[str], letters: tuple[Letter, ...], budget: Steps) -> Self:
-        """What `AllowPatterns` match."""
+        """Return the language of `AllowPatterns`."""
         made = cls(letters, budget)
         made.start = made._number(made._begins("written", patterns, tree=False))
         return made
 
     @classmethod
     def tree(cls, patterns: Iterable[str], letters: tuple[Letter, ...], budget: Steps) -> Self:
-        """What `DenyPatterns` match. Without a `?`, what matches as written matches folded as well."""
+        """Return the language of `DenyPatterns`. Without a `?`, a written match is also a folded match."""
         made, patterns = cls(letters, budget), tuple(patterns)
         wild = [each for each in patterns if "?" in each]
         made.start = made._number(
@@ -303,11 +306,11 @@ class Patterns(_Built[frozenset[int]]):
         return made
 
     def holds(self, state: int) -> bool:
-        """Whether one of the patterns matches the path so far."""
+        """Return whether one of the patterns matches the path to this state."""
         return state == ALWAYS or any(self._nodes[each].accepts for each in self._contents[state])
 
     def _first_telling(self, state: int) -> frozenset[int]:
-        """The letters that a pattern waits for here, and those that fold to several characters."""
+        """Return the letters that a pattern expects here, and those that fold to several characters."""
         nodes = (self._nodes[each] for each in self._contents[state])
         return self._long.union(*(self._letters_with[node.form, node.literal] for node in nodes))
 
@@ -316,7 +319,7 @@ class Patterns(_Built[frozenset[int]]):
         return frozenset(at for at, letter in enumerate(self._letters) if getattr(letter, form) == char)
 
     def _first_step(self, at: tuple[int, int]) -> int:
-        """Each pattern reads the letter in its own form."""
+        """Let each pattern read the letter in its form."""
         nodes, letter = self._contents[at[0]], self._letters[at[1]]
         self._budget.spend(len(nodes))
         moves = (self._moves[node, getattr(letter, self._nodes[node].form)] for node in nodes)
@@ -342,7 +345,7 @@ class Patterns(_Built[frozenset[int]]):
         return self._numbers[nodes] if nodes else NEVER
 
     def _begins(self, form: Form, patterns: Iterable[str], *, tree: bool) -> frozenset[int]:
-        """Where reading begins. Patterns that are tied to no depth share the search for it."""
+        """Return the first nodes. Patterns without fixed depth share the search for their beginning."""
         begins, anywhere = frozenset[int](), frozenset[int]()
         for pattern in patterns:
             if is_anchored(pattern):
@@ -356,14 +359,14 @@ class Patterns(_Built[frozenset[int]]):
         return len(self._nodes) - 1
 
     def _chain(self, form: Form, pattern: str, *, tree: bool) -> frozenset[int]:
-        """The nodes of one pattern, built from its end; those at its beginning."""
+        """Build the nodes of one pattern, from its end; return the first ones."""
         ends_in_slash = pattern.endswith("/")
         segments = pattern.removeprefix("/").removesuffix("/").split("/")
         rest = frozenset([self._add(_Node(form, certain=True))])
         if segments[-1] == "**" and not tree:  # Any file below.
             segments.append("*")
         last = len(segments) - 1
-        if tree and not ends_in_slash and segments[-1] in {"*", "**"}:  # Whatever lies below.
+        if tree and not ends_in_slash and segments[-1] in {"*", "**"}:  # Any path below.
             segments.pop()
             then = rest
         elif ends_in_slash:
@@ -388,7 +391,7 @@ class Patterns(_Built[frozenset[int]]):
         return frozenset([self._add(_Node(form, literal=char, next=then))])
 
     def _any_depth(self, form: Form, then: frozenset[int]) -> frozenset[int]:
-        """No segment or several before `then`."""
+        """Return the nodes for no or several segments before `then`."""
         inside = self._add(_Node(form, literal="/", stays=True))
         begin = self._add(_Node(form, any_next=True, next=frozenset([inside])))
         self._nodes[inside].next = then | {begin}
@@ -396,9 +399,9 @@ class Patterns(_Built[frozenset[int]]):
 
 
 class All(_Built[tuple[int, ...]]):
-    """The paths that are in every one of some languages; all paths if there are none.
+    """The paths that are in every one of some languages; without languages all paths.
 
-    A state is one of each part.
+    A state has one state of each part.
     """
 
     def __init__(self, parts: Iterable[Language]) -> None:
@@ -407,7 +410,7 @@ class All(_Built[tuple[int, ...]]):
         self.start = self._number(tuple(part.start for part in self._parts))
 
     def holds(self, state: int) -> bool:
-        """Whether every part holds."""
+        """Return whether the path is in every part."""
         if state <= ALWAYS:
             return state == ALWAYS
         return all(part.holds(at) for part, at in self._here(state))
@@ -436,15 +439,15 @@ class Not(Language):
         self.start = _swapped(part.start)
 
     def step(self, state: int, letter: int) -> int:
-        """One letter."""
+        """Return the state after one letter."""
         return _swapped(self._part.step(_swapped(state), letter))
 
     def holds(self, state: int) -> bool:
-        """Whether the language does not hold."""
+        """Return whether the path is not in the language."""
         return not self._part.holds(_swapped(state))
 
     def telling(self, state: int) -> frozenset[int]:
-        """The letters of the language."""
+        """Return the letters of the language."""
         return self._part.telling(_swapped(state))
 
 
@@ -454,22 +457,22 @@ def _swapped(state: int) -> int:
 
 # -- search ------------------------------------------------------------------------------------------
 #
-# The shortest canonical path of a set of paths, or the certainty that there is none.
+# The shortest canonical path of a set of paths, or a proof that the set is empty.
 #
-# Breadth first over what the automaton of the set and that of the name grammar have read, so the first path
-# found is a shortest one, and running out of states is the proof that there is none.
+# Breadth first over the states of the set's automaton and of the name grammar. So the first path found is a
+# shortest one, and a search without further states proves that the set is empty.
 #
 # Contract:
 #     S1  `Nothing` means: no canonical path is in the set.
-#     S2  A path that is returned was confirmed by the caller, who asks the real decision; no other path of
-#         the set is shorter, in characters, unless `Found.is_shortest` is false.
-#     S3  Whatever costs too much, or cannot be confirmed, is `Undecided`.
+#     S2  The caller confirmed every returned path by the real decision. No other path of the set is shorter,
+#         in characters, unless `FoundPath.is_shortest` is false.
+#     S3  A search that costs too much, or whose paths cannot be confirmed, returns `Undecided`.
 #
-# What of the name grammar is searched: scopes, and segments that are neither empty nor begin with a space
-# nor end in a space or dot. The rest (depth, lengths, names of devices, normal form) only takes paths away:
-# the proof holds without it, and the caller's confirmation sees to the paths. Once a path turns out to be
-# none, the search begins again and keeps depth apart as well; then, what the last letter was, too: so
-# `con`, a device, does not stand in the way of `cona`, which the same pattern `con*` matches.
+# The search covers these parts of the name grammar: scopes, and segments that are not empty, do not begin
+# with a space and do not end in a space or dot. The other rules (depth, lengths, names of devices, normal
+# form) only exclude paths: the proof does not need them, and the caller's confirmation checks the paths. If a
+# path proves invalid, the search restarts and also tracks depth; then the last letter too. So `con`, a
+# device, does not prevent finding `cona`, which the same pattern `con*` matches.
 
 MAX_STATES: Final = 200_000
 """States of one search. Source: policy.md; the shipped policies need some hundreds."""
@@ -478,15 +481,15 @@ MAX_WORK: Final = 4_000_000
 """Steps of one prover, for its automata and its searches together: some 3 s."""
 
 MAX_UNCONFIRMED: Final = 64
-"""Paths of one search that may turn out not to be canonical."""
+"""Paths of one search that may prove not to be canonical."""
 
 _BEGIN, _OPEN, _SOUND = range(3)
-"""Of a segment: nothing read yet; it ends in a space or dot; it may end here."""
+"""State of a segment: nothing read yet; it ends in a space or dot; it may end here."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundPath:
-    """A path of the set; `is_shortest` unless a shorter one was found that is no canonical path."""
+    """A path of the set; `is_shortest` unless a shorter one was found that is not canonical."""
 
     path: CanonicalPath
     is_shortest: bool
@@ -494,12 +497,12 @@ class FoundPath:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """The set holds no canonical path."""
+    """The set contains no canonical path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """Nobody knows, because of `why`."""
+    """The search has no result, because of `why`."""
 
     why: str
 
@@ -507,7 +510,7 @@ class Undecided:
 SearchOutcome = FoundPath | Nothing | Undecided
 
 _Visit = tuple[int, int, int, int]
-"""State of the language, of the segment, depth, and the last letter (both 0 where they are not looked at)."""
+"""State of the language, of the segment, depth, and the last letter (both 0 if they are not tracked)."""
 
 
 def shortest(
@@ -521,12 +524,12 @@ def shortest(
 
     Args:
         language: over `letters`.
-        letters: from `alphabet`.
+        letters: from `letters_for` or `plain_letters_for`.
         scopes: the first segments that paths may have.
-        budget: shared by all that is asked in one go.
-        confirms: whether a path is what is sought, by other means than these automata.
+        budget: shared by all searches of one request.
+        confirms: checks a path by other means than these automata.
     """
-    best: FoundPath | Undecided = Undecided("it takes more steps than are granted")
+    best: FoundPath | Undecided = Undecided("it takes more steps than the budget allows")
     for care in range(3):
         try:
             outcome = _Search(language, letters, budget, confirms, care).run(scopes)
@@ -540,7 +543,7 @@ def shortest(
 
 
 class _Search:
-    """One breadth-first search. Of `care` 1 it looks at depth, of 2 at the last letter as well."""
+    """One breadth-first search. With `care` 1 it tracks the depth, with 2 also the last letter."""
 
     def __init__(
         self,
@@ -557,7 +560,7 @@ class _Search:
         self._slash = len(letters) - 1
 
     def run(self, scopes: Collection[Scope]) -> SearchOutcome:
-        """Level by level; a scope joins when paths of its length are looked at."""
+        """Search level by level; a scope is added when paths of its length are searched."""
         waiting = sorted(scopes, key=lambda scope: (-len(scope), scope))
         level: list[_Visit] = []
         length = 0
@@ -573,7 +576,7 @@ class _Search:
             level = outcome
             length += 1
         if self._unconfirmed:
-            return Undecided("every path that was found is outside the name grammar in a way not looked at")
+            return Undecided("every path found is outside the name grammar in an untracked way")
         return Nothing()
 
     def _enter(self, scope: Scope) -> list[_Visit]:
@@ -588,7 +591,7 @@ class _Search:
         return [node]
 
     def _advance(self, level: list[_Visit]) -> list[_Visit] | FoundPath | None:
-        """Read one more letter from every node; a path that is confirmed ends it, too many that are not too.
+        """Read one more letter from every node; stop at a confirmed path, or after too many unconfirmed ones.
 
         Returns:
             None if path after path is outside the name grammar.
@@ -622,7 +625,7 @@ class _Search:
         return further
 
     def _spoils(self, node: _Visit, before: int, after: int) -> bool:
-        """Whether one more letter ends a name that is none, or melts into the letter before it."""
+        """Return whether one more letter ends an invalid name, or composes with the letter before it."""
         one, other = self._letters[before].text, self._letters[after].text
         if other in {"/", "."}:
             name = self._spelled(node)[1].rpartition("/")[2].rstrip(" .")
@@ -630,7 +633,7 @@ class _Search:
         return not is_normalised("NFKC", one + other) or fold(one + other) != fold(one) + fold(other)
 
     def _spelled(self, node: _Visit) -> tuple[Scope, str]:
-        """The scope and the path below it that led to the node."""
+        """Return the scope and the path below it that end in the node."""
         text = ""
         came = self._reached[node]
         while not isinstance(came, str):
@@ -640,7 +643,7 @@ class _Search:
         return came, text
 
     def _confirmed(self, node: _Visit) -> CanonicalPath | None:
-        """The path that led to the node, if it is canonical and the caller confirms it."""
+        """Return the path that ends in the node, if it is canonical and the caller confirms it."""
         scope, text = self._spelled(node)
         try:
             path = canonicalise(f"{scope}/{text}", (scope,))
@@ -653,7 +656,7 @@ class _Search:
 
 
 def _after(segment: int, depth: int, text: str) -> tuple[int, int] | None:
-    """What one more character makes of a segment and its depth; None: no canonical path begins like that."""
+    """Return a segment's state and depth after one more character; None: no canonical path begins so."""
     if text == "/":
         if segment != _SOUND or depth == MAX_DEPTH:
             return None

@@ -1,21 +1,21 @@
-"""A family: a policy file and all that it extends, read and understood, but not yet combined.
+"""A family: a policy file and all files that it extends, read and parsed, but not yet combined.
 
-    1. A file is a regular one of at most `MAX_FILE_BYTES` of UTF-8; a FIFO is refused, not waited for. It is
-       opened and read once; where it stands, and so whether it came with the program, is asked of that
-       descriptor, since a name may lead elsewhere by then. A link that leads nowhere is no missing file.
-    2. It is TOML that `tables` knows completely, no key of which has more than `MAX_KEY_PARTS` parts.
-    3. An entry of `extends` is a path if it holds a `/` or ends in `.toml`, relative to the folder that the
-       file stands in, links resolved. Any other entry is a name: shipped, in that folder, or in the
-       operator's. Where several places hold it, they hold the same text.
-    4. No file is its own ancestor, by name or by device and inode, and no two files of a family have one
+    1. A file is regular, with at most `MAX_FILE_BYTES` of UTF-8; a FIFO is rejected without waiting. It is
+       opened and read once. Its folder, and so whether it is a shipped file, is read from that descriptor,
+       since the name may point to another file by then. A broken link does not count as a missing file.
+    2. It is TOML that `tables` recognises completely. No key has more than `MAX_KEY_PARTS` parts.
+    3. An entry of `extends` that contains a `/` or ends in `.toml` is a path, relative to the folder of the
+       file, links resolved. Any other entry is a name: of a shipped policy, or of one in that folder or in
+       the operator's. If several folders contain it, the texts must be equal.
+    4. No file is its own ancestor, by name or by device and inode, and no two files of a family have the same
        name.
 
-Codes of this module: E100 a file cannot be read · E102 not TOML · E120 there is no such policy · E121 a
-policy extends itself · E122 too many generations · E123 a file that calls itself something else than it was
-asked by · E124 two different policies of one name.
+Codes of this module: E100 a file cannot be read · E102 not TOML · E120 policy not found · E121 a policy
+extends itself · E122 too many generations · E123 the name in a file differs from the requested one · E124 two
+different policies with one name.
 
-What does not hold: that a file is still the same a moment after it was read, nor that nobody wrote it
-meanwhile; a signature is over what was understood, not over the file.
+Not guaranteed: that a file is unchanged a moment after it was read, or that no other process wrote it
+meanwhile; a signature covers the parsed policy, not the file.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from muniment.portable import IS_LINUX
 # -- family ------------------------------------------------------------------------------------------
 
 MAX_FILE_BYTES: Final = 262_144
-"""Bytes of a policy file; the largest shipped one has 6 000. What is longer nobody reviews."""
+"""Bytes of a policy file; the largest shipped one has 6 000. A longer file is too long to review."""
 
 MAX_GENERATIONS: Final = 8
-"""Policies from a file to its remotest ancestor, itself included."""
+"""Policies from a file to its most distant ancestor, itself included."""
 
 MAX_KEY_PARTS: Final = 16
 """Parts of a dotted key; policies have three. For one of 16 000 `tomllib` needs a gigabyte."""
@@ -55,7 +55,7 @@ _LONG_KEY: Final = re.compile(
 )
 
 Lookup = Callable[[str], str]
-"""From the name of a policy to the text of its file; raises PolicyInvalid if there is none."""
+"""Returns the text of the policy file with a name; raises PolicyInvalid if it does not exist."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ class PolicyText:
     """One file of a family.
 
     Attributes:
-        where: what to call it in messages: the name or path that it was asked by.
+        where: name or path by which it was requested, for messages.
         text: its content.
-        identity: of the file, by device and inode; of a text that was handed over, its name.
-        path: where it was found, absolute; None for a text.
-        folder: in which it really stood when it was read; likewise.
-        linked: its device and inode where the file has further names.
-        is_shipped: it came with the program.
+        identity: device and inode of a file; for a given text, its name.
+        path: absolute path of a file; None for a text.
+        folder: real folder of a file when it was read; None for a text.
+        linked: device and inode of a file with further names.
+        is_shipped: it is part of the program.
     """
 
     where: str
@@ -82,16 +82,16 @@ class PolicyText:
 
     @cached_property
     def tables(self) -> PolicyFile:
-        """The content as a value.
+        """Return the parsed content.
 
         Raises:
-            PolicyInvalid: nobody understands it; never of a file of a `Member`.
+            PolicyInvalid: the content is invalid; not possible for the file of a `Member`.
         """
         return read_tables(parse_toml(self.text, self.where), self.where, self.text)
 
     @property
     def name(self) -> str:
-        """What it calls itself; no other file of the family does."""
+        """Return the name in the file, which is unique in the family."""
         return self.tables.name
 
 
@@ -100,7 +100,7 @@ class Member:
     """A file with its parents, in the order of `extends`.
 
     Attributes:
-        generations: from the file to its remotest ancestor, itself included.
+        generations: number from the file to its most distant ancestor, itself included.
     """
 
     file: PolicyText
@@ -108,7 +108,7 @@ class Member:
     generations: int
 
     def everybody(self) -> tuple[PolicyText, ...]:
-        """The file and its ancestors, each once, itself first."""
+        """Return the file and its ancestors, each once, itself first."""
         found, waiting = {self.file.name: self.file}, [*self.parents]
         while waiting:
             member = waiting.pop(0)
@@ -119,19 +119,19 @@ class Member:
 
 
 def read_family(name_or_path: str, policies_dir: Path | None) -> Member:
-    """The family of a policy that a person names; see `load.load_files`."""
+    """Return the family of a policy that a person specifies; see `load.load_files`."""
     find = partial(_find, policies_dir)
     found = find(name_or_path, None)
     if found is None and is_path(name_or_path):
-        raise PolicyInvalid("E100", printable(name_or_path), "there is no such file")
+        raise PolicyInvalid("E100", printable(name_or_path), "file not found")
     if found is None:
-        problem = "there is no policy of that name, shipped or in the policy folder"
+        problem = "policy not found, neither shipped nor in the policy folder"
         raise PolicyInvalid("E120", name_or_path, problem)
     return _Reading(find).member(found, None if is_path(name_or_path) else name_or_path, ())
 
 
 def read_texts(text: str, where: str, lookup: Lookup) -> Member:
-    """The family of a policy that is no file; its parents are named, and `lookup` has their texts."""
+    """Return the family of a policy text; its parents are names, and `lookup` returns their texts."""
 
     def find(entry: str, _folder: Path | None) -> PolicyText | None:
         return None if is_path(entry) else PolicyText(entry, lookup(entry), entry)
@@ -140,10 +140,10 @@ def read_texts(text: str, where: str, lookup: Lookup) -> Member:
 
 
 class Read(NamedTuple):
-    """A file as its descriptor was.
+    """The state of a file, from its descriptor.
 
     Attributes:
-        folder: in which it stood, by the kernel's words, without links; elsewhere than on Linux by its name.
+        folder: its real folder, from the kernel; on systems other than Linux, from its path.
     """
 
     text: str
@@ -152,10 +152,10 @@ class Read(NamedTuple):
 
 
 def read_text(path: Path) -> Read | None:
-    """The text of a file that belongs to a policy, and what and where it is; None if there is none.
+    """Return the text of a policy file, with its status and folder; None if it does not exist.
 
     Raises:
-        PolicyInvalid: it cannot be read, is no regular file, is too long, or is not UTF-8; E100.
+        PolicyInvalid: it cannot be read, is not a regular file, is too long, or is not UTF-8; E100.
     """
     shown = printable(str(path))
     with ExitStack() as held:
@@ -164,18 +164,18 @@ def read_text(path: Path) -> Read | None:
         except FileNotFoundError:
             if path.is_symlink():
                 raise PolicyInvalid(
-                    "E100", shown, "is a link that leads nowhere; mend or remove it"
+                    "E100", shown, "is a link to a missing file; repair or remove it"
                 ) from None
             return None
         except (OSError, ValueError) as error:  # ValueError: NUL or a surrogate in the path.
             raise PolicyInvalid("E100", shown, f"cannot be read: {_reason(error)}") from None
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise PolicyInvalid("E100", shown, "is no regular file; name the policy file itself")
+            raise PolicyInvalid("E100", shown, "is not a regular file; give the path of the policy file")
         content = read_up_to(descriptor, MAX_FILE_BYTES + 1)
         folder = (Path(f"/proc/self/fd/{descriptor}").readlink() if IS_LINUX else path.resolve()).parent
     if len(content) > MAX_FILE_BYTES:
-        raise PolicyInvalid("E100", shown, f"is longer than {MAX_FILE_BYTES} bytes")
+        raise PolicyInvalid("E100", shown, f"is longer than {MAX_FILE_BYTES} bytes; shorten it")
     try:
         return Read(content.decode(), status, folder)
     except UnicodeDecodeError:
@@ -183,28 +183,28 @@ def read_text(path: Path) -> Read | None:
 
 
 def shipped_folder() -> Path:
-    """Where the policies lie that come with the program."""
+    """Return the folder of the policies that are part of the program."""
     return Path(str(resources.files("muniment") / "policies"))
 
 
 def _find(policies_dir: Path | None, entry: str, folder: Path | None) -> PolicyText | None:
-    """What an entry names that stands in a file of this folder, or on a command line; None: nothing."""
+    """Find the policy for an entry in a file of `folder`, or on a command line; None if not found."""
     if is_path(entry):
         path = (folder or Path()) / entry
         return _found(path, printable(str(path if folder else entry)))
     if POLICY_NAME.fullmatch(entry) is None:
-        raise PolicyInvalid("E111", printable(entry), "a policy name is made of a-z, 0-9, `-` and `_`")
+        raise PolicyInvalid("E111", printable(entry), "a policy name may contain only a-z, 0-9, `-` and `_`")
     places = [place for place in (shipped_folder(), folder, policies_dir) if place is not None]
     found = [each for place in places if (each := _found(place / f"{entry}.toml", entry)) is not None]
     for each in found[1:]:
         if each.text != found[0].text:
-            problem = f"{found[0].path} and {each.path} are two policies of one name; rename one"
+            problem = f"{found[0].path} and {each.path} are two policies with the same name; rename one"
             raise PolicyInvalid("E124", entry, problem)
     return found[0] if found else None
 
 
 class _Reading:
-    """One load: each file is understood once."""
+    """One load, in which each file is parsed once."""
 
     def __init__(self, find: Callable[[str, Path | None], PolicyText | None]) -> None:
         self._find = find
@@ -212,25 +212,25 @@ class _Reading:
         self._known: dict[object, Member] = {}
 
     def member(self, found: PolicyText, asked: str | None, line: tuple[PolicyText, ...]) -> Member:
-        """What was found, with its parents.
+        """Return the member for a file, with its parents.
 
         Args:
-            found: the file, into which nobody looked yet.
-            asked: the name by which; None for a path.
-            line: the files that led here.
+            found: the file, not parsed yet.
+            asked: the name by which it was requested; None for a path.
+            line: the files from the first one to the child of this one.
         """
         if found.identity in [file.identity for file in line]:
             raise PolicyInvalid("E121", found.where, f"extends itself{_by_way_of(line)}")
         if len(line) >= MAX_GENERATIONS:
             raise _too_remote(found, line)
-        # A hard link in another folder has other parents, so it is another member.
+        # A hard link in another folder has other parents, so it is a different member.
         key = (found.identity, found.folder)
         if key not in self._known:
             self._known[key] = self._read(found, key, line)
         member = self._known[key]
         if asked not in {None, member.file.name}:
             raise PolicyInvalid(
-                "E123", found.where, f"the file calls itself {member.file.name!r}{_via(line)}"
+                "E123", found.where, f"the name in the file is {member.file.name!r}{_via(line)}"
             )
         if len(line) + member.generations > MAX_GENERATIONS:
             raise _too_remote(found, line)
@@ -238,13 +238,13 @@ class _Reading:
 
     def _read(self, file: PolicyText, key: object, line: tuple[PolicyText, ...]) -> Member:
         if self._names.setdefault(file.name, key) != key:
-            problem = f"another file of the family calls itself {file.name!r} too; rename one"
+            problem = f"another file of the family has the name {file.name!r} too; rename one"
             raise PolicyInvalid("E124", file.where, problem + _via(line))
         parents = tuple(self._parent(entry, (*line, file)) for entry in file.tables.extends)
         return Member(file, parents, 1 + max((parent.generations for parent in parents), default=0))
 
     def _parent(self, entry: str, line: tuple[PolicyText, ...]) -> Member:
-        """What the last file of a line extends by this entry."""
+        """Return the member for an entry in `extends` of the last file of a line."""
         child = line[-1]
         if entry in [file.name for file in line]:
             raise PolicyInvalid("E121", entry, f"extends itself{_by_way_of(line)}")
@@ -253,23 +253,23 @@ class _Reading:
         except PolicyInvalid as error:
             raise PolicyInvalid(error.rule, error.where, error.problem + _via(line)) from None
         if found is None:
-            problem = f"extends {printable(entry)!r}, and there is no such policy{_via(line)}"
+            problem = f"extends {printable(entry)!r}, which was not found{_via(line)}"
             raise PolicyInvalid("E120", child.where, problem)
         return self.member(found, None if is_path(entry) else entry, line)
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
-    """What `tomllib` makes of a policy file.
+    """Parse a policy file by `tomllib`.
 
     Raises:
-        PolicyInvalid: it is not TOML, or nested too deeply; E102, with the line where that is known.
+        PolicyInvalid: it is not TOML, or nested too deeply; E102, with the line if known.
     """
     try:
         refuse_long_keys(text)
         return tomllib.loads(text)
     except RecursionError:
         problem = "nested too deeply"
-    except ValueError as error:  # TOMLDecodeError is one, and so is a number of too many digits.
+    except ValueError as error:  # Includes TOMLDecodeError, and a number of too many digits.
         problem = str(error)
     at = re.search(r"\(at line (\d+), column \d+\)$", problem)
     line = int(at[1]) if at else text.count("\n") + 1 if problem.endswith("(at end of document)") else None
@@ -277,12 +277,12 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
 
 
 def refuse_long_keys(text: str) -> None:
-    """Refuse what `tomllib` would need more than it is worth for; also where it is no key but looks like one.
+    """Reject keys that would cost `tomllib` too much memory, and other text that looks like such a key.
 
     Raises:
-        ValueError: with the sentence.
+        ValueError: with the message.
 
-    Cost: linear in the text, whatever it holds.
+    Cost: linear in any text.
     """
     if (found := _LONG_KEY.search(text)) is not None:
         line = text.count("\n", 0, found.start()) + 1
@@ -295,18 +295,18 @@ def _found(path: Path, where: str) -> PolicyText | None:
         return None
     identity = (read.status.st_dev, read.status.st_ino)
     is_shipped = read.folder == Path(os.path.realpath(shipped_folder()))
-    # A package manager may have linked what it installs; that is nobody's to write.
+    # A package manager may have linked an installed file; other users cannot write it.
     linked = identity if read.status.st_nlink > 1 and not is_shipped else None
     return PolicyText(where, read.text, identity, path.absolute(), read.folder, linked, is_shipped)
 
 
 def _too_remote(found: PolicyText, line: tuple[PolicyText, ...]) -> PolicyInvalid:
-    problem = f"is more than {MAX_GENERATIONS} generations away, or its ancestors are{_via(line)}"
+    problem = f"it or an ancestor is more than {MAX_GENERATIONS} generations away{_via(line)}"
     return PolicyInvalid("E122", found.where, problem)
 
 
 def _by_way_of(line: tuple[PolicyText, ...]) -> str:
-    return f" by way of {' → '.join(file.name for file in line)}"
+    return f" through {' → '.join(file.name for file in line)}"
 
 
 def _via(line: tuple[PolicyText, ...]) -> str:
@@ -319,25 +319,24 @@ def _reason(error: OSError | ValueError) -> str:
 
 # -- lock --------------------------------------------------------------------------------------------
 #
-# `policy.lock`: the digests that the policies of a folder had when somebody last looked at them.
+# `policy.lock`: the digests of the policies of a folder at the last review.
 #
-#     1. A lock lies in the folder of the policies that it names, and holds for each file that is loaded from
-#        there, ancestors of a policy included, by the folder that the file is named in and by the one that it
-#        really stands in.
-#     2. What is locked is the digest of the effective policy: a change of a parent is one of its children,
-#        and a change of comments or tests is none.
+#     1. A lock is in the folder of the policies that it lists. It applies to each file that is loaded from
+#        there, ancestors of a policy included, by the folder of the file's path and by its real folder.
+#     2. The locked digest is that of the effective policy: changing a parent changes its children, and
+#        changing comments or tests has no effect.
 #
-# Codes of this module: E130 a policy has another digest than the locked one · E131 the lock does not name a
-# policy · E132 the lock cannot be read, or is none.
+# Codes of this module: E130 the digest of a policy differs from the locked one · E131 the lock does not list
+# a policy · E132 the lock cannot be read or is invalid.
 #
-# What does not hold: a lock stops nobody who may write the folder. It belongs into version control, where a
-# change of it is a line that somebody reads.
+# Not guaranteed: a lock does not stop a process that may write the folder. Keep it under version control, so
+# that every change of it is a line to review.
 
 LOCK_NAME: Final = "policy.lock"
 
 _HEADER: Final = """\
-# The digest of each policy in this folder, as `muniment policy lock` wrote it. A policy here that has another
-# digest, or that is not named, does not load.
+# The digest of each policy in this folder, written by `muniment policy lock`. A policy here that has another
+# digest, or that is not listed, does not load.
 """
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
@@ -346,28 +345,28 @@ _SHOWN_CHARS: Final = 8
 
 
 def parse_lock(text: str) -> dict[str, Digest]:
-    """The digests of a lock by the names of their policies.
+    """Return the digests of a lock by the names of their policies.
 
     Raises:
-        ValueError: the text is no TOML of names and digests; the message says what is wrong with it.
+        ValueError: the text is not TOML with names and digests; the message states the problem.
     """
     refuse_long_keys(text)
     data: dict[str, Any] = tomllib.loads(text)
     for name, digest in data.items():
         if POLICY_NAME.fullmatch(name) is None:
-            raise ValueError(f"{printable(name)!r} is no name of a policy")
+            raise ValueError(f"{printable(name)!r} is not a policy name")
         if not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
-            raise ValueError(f"{name} has no SHA-256 of 64 hexadecimal digits")
+            raise ValueError(f"{name} needs a SHA-256 of 64 hexadecimal digits")
     return {name: Digest(digest) for name, digest in data.items()}
 
 
 def render_lock(digests: Mapping[str, Digest]) -> str:
-    """The text of a lock, a line a policy, sorted by name."""
+    """Return the text of a lock, one line per policy, sorted by name."""
     return _HEADER + "".join(f'{name} = "{digests[name]}"\n' for name in sorted(digests))
 
 
 def read_lock(path: Path) -> dict[str, Digest] | None:
-    """The digests of a lock file; None if there is none.
+    """Return the digests of a lock file; None if it does not exist.
 
     Raises:
         PolicyInvalid: E132.
@@ -379,16 +378,16 @@ def read_lock(path: Path) -> dict[str, Digest] | None:
     except PolicyInvalid as error:
         problem = error.problem
     except (RecursionError, ValueError) as error:
-        problem = f"is no lock: {error}"
-    raise PolicyInvalid("E132", shown, f"{problem}; write it anew: {_command(path)}")
+        problem = f"is not a valid lock: {error}"
+    raise PolicyInvalid("E132", shown, f"{problem}; write it again: {_command(path)}")
 
 
 def hold_to_locks(files: Iterable[tuple[PolicyText, Digest]], unlocked: Path | None) -> tuple[Path, ...]:
-    """Hold every file to the locks beside it, and return these.
+    """Check every file against the locks of its folders, and return these locks.
 
     Args:
-        files: with the digest of the effective policy of each.
-        unlocked: a folder whose lock does not count.
+        files: each with the digest of its effective policy.
+        unlocked: a folder whose lock is ignored.
 
     Raises:
         PolicyInvalid: E130, E131 or E132.
@@ -405,7 +404,7 @@ def hold_to_locks(files: Iterable[tuple[PolicyText, Digest]], unlocked: Path | N
 
 
 def _locks_beside(file: PolicyText, unlocked: Path | None) -> Iterator[Path]:
-    """In the folder that the file is named in, and in the one that it stands in."""
+    """Yield the lock paths in the folder of the file's path, and in its real folder."""
     folders = (file.path and file.path.parent, file.folder)
     by_place = {os.path.realpath(each): each for each in folders if each is not None}
     for place, folder in by_place.items():
@@ -414,12 +413,12 @@ def _locks_beside(file: PolicyText, unlocked: Path | None) -> Iterator[Path]:
 
 
 def _require_locked(file: PolicyText, digest: Digest, locked: Mapping[str, Digest], path: Path) -> None:
-    shown, remedy = printable(str(path)), f"look at it, then run: {_command(path)}"
+    shown, remedy = printable(str(path)), f"review it, then run: {_command(path)}"
     if file.name not in locked:
         raise PolicyInvalid("E131", file.where, f"the policy {file.name} is not in {shown}; {remedy}")
     if locked[file.name] != digest:
         was, now = locked[file.name][:_SHOWN_CHARS], digest[:_SHOWN_CHARS]
-        problem = f"the policy {file.name} is locked as {was}… in {shown}, and is {now}…; {remedy}"
+        problem = f"the policy {file.name} has the digest {was}… in {shown}, but is {now}…; {remedy}"
         raise PolicyInvalid("E130", file.where, problem)
 
 

@@ -1,4 +1,4 @@
-"""What comes from outside in a known shape. Apart, since a worker checks arguments and holds no tables."""
+"""Base class of checked input. Separate, since a worker checks arguments but does not load tables."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Frozen(BaseModel):
-    """A value that refuses unknown keys, other types and change."""
+    """An immutable value that rejects unknown keys and other types."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

@@ -1,4 +1,4 @@
-"""What of a name is no matter of the kernel: lookalikes, and where symbolic links lead."""
+"""Checks of names outside the kernel: lookalikes, and targets of symbolic links."""
 
 from __future__ import annotations
 
@@ -18,30 +18,29 @@ from muniment.names import Symlinks
 
 # -- lookalikes --------------------------------------------------------------------------------------
 #
-# Names that look like ours, or like those of files that other agents load as instructions.
+# Names that look like those of Muniment, or of files that other agents load as instructions.
 #
-# - L1. Two names look alike if their skeletons are equal: without white space, without case, every character
-#   by the letter that it looks like, `i`, `1` and `|` as `l`, `0` as `o`, `rn` as `m`, `vv` as `w` (UTS #39,
-#   section 4).
-# - L2. A name that only differs in case is not told here: that deny rules cover, and what may stand depends
-#   on the policy.
+# - L1. Two names look the same if their skeletons are equal: without white space, without case, every
+#   character by the letter that it looks like, `i`, `1` and `|` as `l`, `0` as `o`, `rn` as `m`, `vv` as `w`
+#   (UTS #39, section 4).
+# - L2. A name that differs only in case is not reported here: deny rules cover it, and the policy decides.
 #
-# Names and table are data, in `lookalikes.toml`. What does not hold: scripts and fonts have lookalikes that
-# the standard does not list; `MEMORY-.md` is another name for everybody who reads it.
+# Names and table are data, in `lookalikes.toml`. Not guaranteed: scripts and fonts have lookalikes that the
+# standard does not list; `MEMORY-.md` is a different name for every reader.
 #
-# Attacked in tests/units/policy/test_lookalikes.py.
+# Tested with attacks in tests/units/policy/test_lookalikes.py.
 
 _ASCII: Final = str.maketrans("i1|0", "lllo")
 
 
 @cache
 def tables() -> dict[str, dict[str, str]]:
-    """`names`, `suffixes` and `confusables`, with sources. Cost: reads one file of ours, once a process."""
+    """Return `names`, `suffixes` and `confusables`, with sources. Reads one shipped file per process."""
     return shipped_tables("muniment.policy", "lookalikes")
 
 
 def looked_like(name: str) -> str | None:
-    """The reserved name that `name` is taken for without being it (L1, L2). Cost: 1 µs, 5 beyond ASCII."""
+    """Return the reserved name that `name` only resembles (L1, L2). Cost: 1 µs, 5 beyond ASCII."""
     shown = skeleton(name)
     reserved = _reserved().get(shown)
     if reserved is not None:
@@ -53,7 +52,7 @@ def looked_like(name: str) -> str | None:
 
 
 def skeleton(name: str) -> str:
-    """What is left of a name when all that looks alike is the same (L1)."""
+    """Return the skeleton of a name: equal for all names that look the same (L1)."""
     if not name.isascii():
         name = normalised("NFKC", name.translate(_letters()).casefold()).translate(_letters())
     name = "".join(name.lower().split()).translate(_ASCII)
@@ -76,11 +75,11 @@ def _letters() -> dict[int, str]:
 
 
 def check_creatable(path: CanonicalPath) -> None:
-    """Refuse a new file whose name does not end in `.md`, or a path that is taken for another.
+    """Reject a new file whose name does not end in `.md`, or a path that resembles a reserved one.
 
     Raises:
-        BadName: the suffix is missing or in another case, or only dots stand before it; or a part looks like
-            one of ours or of an instruction file.
+        BadName: the suffix is missing or in another case, or the name before it is empty or only dots; or a
+            segment resembles a name of Muniment or of an instruction file.
     """
     for name in path.segments:
         if (reserved := looked_like(name)) is not None:
@@ -91,54 +90,53 @@ def check_creatable(path: CanonicalPath) -> None:
 
 # -- links -------------------------------------------------------------------------------------------
 #
-# Where a path leads once the symbolic links of its scope are resolved beneath the root.
+# Resolve the symbolic links of a path under the root of its scope.
 #
-# The links are given as a map, read from the disk before: the way is walked over text, and nothing is opened.
+# The links are given as a map, read from the disk before: the resolution uses text, and opens no file.
 #
-#     1. Names are taken one by one, starting at the root of the scope.
-#     2. A name that is a link of the map is replaced by its target, seen from the directory in which the link
-#        really stands.
-#     3. `..` takes back the name before it. Above the root there is nothing: an escape.
-#     4. An empty name and `.` stay where they are. Like `..`, at the end of the way they ask for a
-#        directory.
+#     1. Names are processed one by one, starting at the root of the scope.
+#     2. A name that is a link of the map is replaced by its target, relative to the real directory of the
+#        link.
+#     3. `..` removes the name before it. Above the root it is an escape.
+#     4. An empty name and `.` have no effect. Like `..`, at the end of the path they require a directory.
 #
 # Contract:
-#     L1  What `resolve` returns is a canonical path of the same scope.
-#     L2  It is the file that the kernel finds beneath the root (openat2(2), RESOLVE_BENEATH), if the map
-#         tells every link on the way and the kernel finds one at all. Absolute targets lead outside here even
-#         where they name something inside, and so do magic links, whose targets are absolute.
-#     L3  A link that leads outside, or through more than `MAX_LINKS_FOLLOWED` links or `MAX_STEPS` names, is
-#         a `PathEscape` via `symlink`. One that leads through a name outside the grammar is a `BadName`: its
-#         target lies inside, but no policy can speak of it. An escape wins over a bad name.
+#     L1  `resolve` returns a canonical path of the same scope.
+#     L2  It is the file that the kernel finds under the root (openat2(2), RESOLVE_BENEATH), if the map
+#         contains every link on the way and the kernel finds a file. Absolute targets count as outside, even
+#         if they point inside, and so do magic links, whose targets are absolute.
+#     L3  A link that points outside, or through more than `MAX_LINKS_FOLLOWED` links or `MAX_STEPS` names, is
+#         a `PathEscape` via `symlink`. A link that points through a name outside the grammar is a `BadName`:
+#         its target is inside, but no policy can refer to it. An escape takes precedence over a bad name.
 #
-# What does not hold: that anything exists on the way (`missing/../a.md` is `a.md` here), nor that the map
-# still tells the truth. So what is resolved is opened as resolved and without following:
-# `muniment.kernel.root`. Attacked by `tests/units/policy/test_links.py`, with the kernel as the oracle.
+# Not guaranteed: that any file on the way exists (`missing/../a.md` is `a.md` here), or that the map is still
+# correct. So the resolved path is opened without following links: `muniment.kernel.root`. Tested with attacks
+# by `tests/units/policy/test_links.py`, with the kernel as the oracle.
 
 Links = Mapping[RelPath, str]
-"""The links of one scope: targets as they stand in the links, by the canonical path of each link."""
+"""The links of one scope: the text of each target, by the canonical path of its link."""
 
 NO_LINKS: Final[Mapping[Scope, Links]] = MappingProxyType({})
-"""The links of all scopes where none is resolved."""
+"""No links for any scope: links are not resolved."""
 
 MAX_LINKS_FOLLOWED: Final = 40
-"""Links on one way. Source: path_resolution(7)."""
+"""Links in one resolution. Source: path_resolution(7)."""
 
 MAX_STEPS: Final = 256
-"""Names on one way, those that stay or go up included: a planted chain of long targets must not cost a
-listing, which follows every link of a directory, more than it costs to plant."""
+"""Names in one resolution, including `.` and `..`. A listing follows every link of a directory, so a chain of
+long targets planted by an attacker must not cost it more than planting it costs."""
 
 _STAYS: Final = frozenset({"", ".", ".."})
-"""Segments of a target that name nothing."""
+"""Segments of a target that are not names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """Where a path leads.
+    """The target of a path.
 
     Attributes:
-        path: the one name of what it leads to.
-        is_directory: the way ends in a segment that only a directory can have; else nobody asked yet.
+        path: the one name of the target.
+        is_directory: the path ends in a segment that only a directory can have; False: not checked yet.
     """
 
     path: CanonicalPath
@@ -146,11 +144,11 @@ class Resolved:
 
 
 def resolve(path: CanonicalPath, links: Links) -> Resolved:
-    """Follow `path` through `links`, the map of its scope.
+    """Resolve `path` through `links`, the map of its scope.
 
     Raises:
         PathEscape: via `symlink`; see L3.
-        BadName: see L3. The message does not tell the target.
+        BadName: see L3. The message does not contain the target.
 
     Cost: about 10 µs, and at most `MAX_STEPS` names: 0.5 ms.
     """
@@ -181,9 +179,9 @@ def resolve(path: CanonicalPath, links: Links) -> Resolved:
             raise PathEscape(Via.SYMLINK, path.text)
         pending += target.split("/")[::-1]
     if not is_bad:
-        with suppress(BadName):  # As a whole it may be too long.
+        with suppress(BadName):  # The complete path may be too long.
             return Resolved(CanonicalPath(path.scope, RelPath("/".join(at))), is_directory=name in _STAYS)
-    raise BadName(f"{path.text} leads to a name that this memory cannot hold; use another file")
+    raise BadName(f"{path.text} points to a name that is not allowed in this memory; use another file")
 
 
 def _go_up(at: list[str], path: CanonicalPath) -> None:
@@ -193,11 +191,11 @@ def _go_up(at: list[str], path: CanonicalPath) -> None:
 
 
 def check_symlinks(symlinks: str) -> Symlinks:
-    """What a flag or setting says about links.
+    """Parse the value of a flag or setting for links.
 
     Raises:
         ConfigInvalid: it is neither `"refuse"` nor `"beneath"`.
     """
     if symlinks not in list(Symlinks):
-        raise ConfigInvalid(f"symlinks = {symlinks!r}: say {' or '.join(map(repr, map(str, Symlinks)))}")
+        raise ConfigInvalid(f"symlinks = {symlinks!r}: use {' or '.join(map(repr, map(str, Symlinks)))}")
     return Symlinks(symlinks)

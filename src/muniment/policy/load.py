@@ -1,17 +1,17 @@
-"""Policy files → the effective `Policy`, or `PolicyInvalid` and nothing runs.
+"""Load policy files into the effective `Policy`, or raise `PolicyInvalid` and run nothing.
 
-    1. The file and all that it extends are read (`family`) and known completely (`tables`, E1xx).
-    2. Every pattern is in the dialect (`pattern`, E2xx), every deny pattern fires (E201), and pathspec reads
-       each as the kernel does (E204).
-    3. A file's own policy is met with its parents': it can only narrow them.
-    4. The file's inline tests hold against the result (E401).
-    5. Where a `policy.lock` lies beside a file, it names the policy, with the digest that it has (`lock`).
+    1. The file and all files that it extends are read (`family`) and fully validated (`tables`, E1xx).
+    2. Every pattern is in the dialect (`pattern`, E2xx), every deny pattern has an effect (E201), and
+       pathspec reads each one as the kernel does (E204).
+    3. A file's rules are combined with its parents' by `meet`: a file can only narrow them.
+    4. The file's inline tests pass on the result (E401).
+    5. If a `policy.lock` is in the folder of a file, it lists the policy, with its current digest (`family`).
 
-Codes of this module: E125 no scope is declared, or none is left · E401 an inline test fails. Of a family, as
-`family` says: E100, E102, E120 to E124. Of a lock: E130 another digest · E131 not named · E132 no lock.
+Codes of this module: E125 no scope is declared or left · E401 an inline test fails. Of a family, see
+`family`: E100, E102, E120 to E124. Of a lock: E130 another digest · E131 not listed · E132 invalid lock.
 
-What does not hold: nobody has signed a file (`policy.signatures` asks for that where a person wants it), and
-whoever may write a folder may write its lock.
+Not guaranteed: a file need not be signed (`policy.signatures` requires it if the user configures that), and a
+process that may write a folder may write its lock.
 """
 
 from __future__ import annotations
@@ -54,48 +54,47 @@ from muniment.policy.tables import CheckTable, RuleTable, line_at, meet, quota_o
 
 # -- checks ------------------------------------------------------------------------------------------
 #
-# The inline tests of a policy file: what `[[test]]` asks of the effective policy, and what it answers.
+# The inline tests of a policy file: the `[[test]]` requests and the decisions of the effective policy.
 #
-# A test names a verb, or `removal`, and a path as a model would write it, so the name grammar answers
-# first. With `file_bytes`, `files` or `total_bytes` it asks about quotas too: whether the file may be
-# written such that it has so many bytes, or its scope would hold so many files or bytes, as the quotas
-# count them.
+# A test contains a verb, or `removal`, and a path as a model would write it, so the name grammar is checked
+# first. With `file_bytes`, `files` or `total_bytes` it also checks quotas: whether the file may be written so
+# that it has that many bytes, or its scope that many files or bytes, as the quotas count them.
 
 
 Act = Verb | Literal["removal"]
-"""What a policy grants on a file: one of the verbs to the model, or its removal to code."""
+"""An action that a policy grants on a file: one of the verbs to the model, or its removal to code."""
 
 REMOVAL: Final = "removal"
 ACTS: Final[tuple[Act, ...]] = (*Verb, REMOVAL)
 
 
 def act_of(check: CheckTable) -> Act:
-    """What an inline test asks for."""
+    """Return the act of an inline test."""
     return REMOVAL if check.verb == REMOVAL else Verb(check.verb)
 
 
 def granting(act: Act) -> Verb:
-    """The verb that allow rules name for the act."""
+    """Return the verb of the allow rules that grant the act."""
     return Verb.MODIFY if act == REMOVAL else Verb(act)
 
 
 def denying(act: Act) -> frozenset[Verb]:
-    """The verbs of which each, in a deny rule, forbids the act."""
+    """Return the verbs each of which denies the act if it is in a deny rule."""
     return frozenset({Verb.MODIFY, Verb.DELETE} if act == REMOVAL else {Verb(act)})
 
 
 def verdict_on(act: Act, path: CanonicalPath, judge: Judge) -> Verdict:
-    """Whether the policy grants the act on the file."""
+    """Decide whether the policy grants the act on the file."""
     return judge.decide_removal(path) if act == REMOVAL else judge.decide(Verb(act), path)
 
 
 def grants(act: Act, path: CanonicalPath, judge: Judge) -> bool:
-    """The same, for filtering."""
+    """Return whether the policy grants the act on the file, for filtering."""
     return isinstance(verdict_on(act, path, judge), Allow)
 
 
 def failure(check: CheckTable, judge: Judge, policy: Policy) -> str | None:
-    """How the policy fails an inline test, the name grammar included; None if it does not."""
+    """Return how the policy fails an inline test, name grammar included; None if it passes."""
     try:
         path = canonicalise(check.path, policy.scopes)
         require(act_of(check), path, judge)
@@ -104,14 +103,14 @@ def failure(check: CheckTable, judge: Judge, policy: Policy) -> str | None:
     else:
         over = _over_quota(check, judge, path)
         answer, told = ("deny", over) if over else ("allow", "every layer grants it")
-    return None if answer == check.expect else f"expects {check.expect}, the policy says {answer}: {told}"
+    return None if answer == check.expect else f"expects {check.expect}, the policy returns {answer}: {told}"
 
 
 def require(act: Act, path: CanonicalPath, judge: Judge) -> None:
-    """Raise unless the policy, and the name grammar, grant the act on the file.
+    """Raise unless the policy and the name grammar grant the act on the file.
 
     Raises:
-        BadName, Refused: as a model would be told.
+        BadName, Refused: with the message for a model.
     """
     if act == Verb.CREATE:
         check_creatable(path)
@@ -121,7 +120,7 @@ def require(act: Act, path: CanonicalPath, judge: Judge) -> None:
 
 
 def _over_quota(check: CheckTable, judge: Judge, path: CanonicalPath) -> str | None:
-    """The first quota that is exceeded, in words; None if none is."""
+    """Return a message for the first exceeded quota; None if every quota fits."""
     for quota in judge.quotas_for(path):
         for field in QUOTA_NUMBERS:
             asked, most = getattr(check, field.removeprefix("max_")), getattr(quota, field)
@@ -132,20 +131,20 @@ def _over_quota(check: CheckTable, judge: Judge, path: CanonicalPath) -> str | N
 
 # -- selftest ----------------------------------------------------------------------------------------
 #
-# Whether every deny rule of a policy fires: shown at load time by a path for each pattern and verb.
+# Check that every deny rule of a policy has an effect: at load time, by a path for each pattern and verb.
 #
-# A deny rule that does nothing is the commonest defect of policies, and the quietest. So for each pattern
-# the shortest canonical path that it should match is sought by an automaton of our own, whatever the allow
-# rules say, and put to the real decision for every verb of its rule. A pattern without such a path is
-# silent as well. On these paths, and on one for each other pattern, pathspec is asked too.
+# A deny rule without effect is the most common defect of policies, and the least visible. So an automaton
+# searches the shortest canonical path that each pattern should match, regardless of the allow rules, and the
+# real decision is made on it for every verb of its rule. A pattern without such a path also has no effect.
+# These paths, and one for each other pattern, are also checked with pathspec.
 #
-# Cost: 0.6 ms a pattern, once for each digest in a process.
+# Cost: 0.6 ms per pattern, once for each digest in a process.
 
 MAX_WORK: Final = 300_000
-"""Steps for one pattern; a pattern of the greatest length takes a tenth."""
+"""Steps for one pattern; a pattern of maximum length takes a tenth."""
 
 MAX_KNOWN: Final = 256
-"""Digests of policies that passed and are kept in mind."""
+"""Cached digests of policies that passed."""
 
 _passed: dict[Digest, None] = {}
 
@@ -155,14 +154,14 @@ Kind = Literal["allow", "deny", "quota"]
 
 @dataclass(frozen=True, slots=True)
 class PatternDefect:
-    """A pattern that does not do what it says.
+    """A pattern that does not have its intended effect.
 
     Attributes:
-        kind: of the table in which it stands.
+        kind: kind of its table.
         rule: the id of the rule or quota.
-        pattern: as it stands there.
-        code: E201: of a deny rule, it does nothing; E204: pathspec reads it otherwise than the kernel.
-        problem: in words, to stand after the pattern.
+        pattern: the pattern as written there.
+        code: E201: in a deny rule, it has no effect; E204: pathspec reads it differently from the kernel.
+        problem: text that follows the pattern in a message.
     """
 
     kind: Kind
@@ -173,9 +172,9 @@ class PatternDefect:
 
 
 def defects(policy: Policy) -> Iterator[PatternDefect]:
-    """Every deny pattern of the policy that does not fire, and every pattern that is read in two ways.
+    """Yield every deny pattern of the policy without effect, and every pattern with two readings.
 
-    A policy that passed is not tried again.
+    A policy that passed is not checked again.
     """
     digest = policy.digest
     if digest in _passed:
@@ -198,15 +197,16 @@ def defects(policy: Policy) -> Iterator[PatternDefect]:
 
 
 def _granting_all(policy: Policy) -> Policy:
-    """The policy with nothing left of it but its deny rules."""
+    """Return the policy with its deny rules, but with an allow rule for everything."""
     everything = Rule(id="all", verbs=tuple(Verb), paths=("/**",))
     return replace(policy, layers=tuple(replace(layer, allow=(everything,)) for layer in policy.layers))
 
 
 def shortest_match(pattern: str, scopes: tuple[Scope, ...]) -> CanonicalPath | None:
-    """The shortest canonical path that a deny pattern matches; None if there is none, or none is found.
+    """Return the shortest canonical path that a deny pattern matches; None if the search finds none.
 
-    Where the search gives up, as on `*-` before twenty `?`, it is a path made of the pattern's literals.
+    If the search exceeds its budget, as for `*-` before twenty `?`, the path is built from the pattern's
+    literals.
     """
     letters, budget = plain_letters_for(pattern), Steps(MAX_WORK)
     matcher = DenyPatterns((pattern,))
@@ -224,7 +224,7 @@ def shortest_match(pattern: str, scopes: tuple[Scope, ...]) -> CanonicalPath | N
 
 
 def _sample(pattern: str, scope: Scope) -> CanonicalPath | None:
-    """The path below `scope` that has `-` for each `*` and `?` of the pattern, and nothing for `**`."""
+    """Return a path in `scope` with `-` for each `*` and `?` of the pattern, and without its `**`."""
     segments = pattern.removeprefix("/").removesuffix("/").split("/")
     below = segments[1:] if is_anchored(pattern) and segments[0] != "**" else segments
     names = [name.replace("*", "-").replace("?", "-") for name in below if name != "**"]
@@ -239,12 +239,12 @@ def _of_deny(rule: Rule, judge: Judge, scopes: tuple[Scope, ...]) -> Iterator[Pa
     for pattern in rule.paths:
         path = shortest_match(pattern, scopes)
         if path is None:
-            problem = "matches no path that the name grammar allows, so it denies nothing"
+            problem = "matches no path that the name grammar allows; correct or remove it"
             yield PatternDefect("deny", rule.id, pattern, "E201", problem)
             continue
         verb = next((verb for verb in rule.verbs if judge.allows(verb, path)), None)
         if verb is not None:
-            problem = f"does not keep {path.text} from {verb}"
+            problem = f"does not deny {path.text} for {verb}"
             yield PatternDefect("deny", rule.id, pattern, "E201", problem)
         yield from _disputed("deny", rule, pattern, path)
 
@@ -259,7 +259,7 @@ def _of_other(kind: Kind, rule: Rule | Quota, scopes: tuple[Scope, ...]) -> Iter
 
 def _disputed(kind: Kind, rule: Rule | Quota, pattern: str, path: CanonicalPath) -> Iterator[PatternDefect]:
     if (text := disagreement(pattern, path, deny=kind == "deny")) is not None:
-        problem = f"means something else to pathspec, for {text}; write it in another way"
+        problem = f"has another meaning for pathspec, for {text}; write it in another way"
         yield PatternDefect(kind, rule.id, pattern, "E204", problem)
 
 
@@ -268,12 +268,12 @@ def _disputed(kind: Kind, rule: Rule | Quota, pattern: str, path: CanonicalPath)
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A policy and where it comes from.
+    """A policy and its files.
 
     Attributes:
-        policy: the effective one; a layer of it has the name of its file.
+        policy: the effective one; each layer has the name of its file.
         files: the file itself, then its ancestors, each once.
-        locks: the lock files that its files were held to.
+        locks: the lock files that its files were checked against.
     """
 
     policy: Policy
@@ -282,24 +282,24 @@ class Loaded:
 
     @property
     def own(self) -> Layer:
-        """The rules of the file itself."""
+        """Return the rules of the file itself."""
         return next(layer for layer in self.policy.layers if layer.name == self.files[0].name)
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Every file that had a say, locks included, as it was named and where it really stood."""
+        """Return every file that affected the result, locks included, by its given path and its real path."""
         named = [file.path for file in self.files if file.path is not None]
         real = [file.folder / file.path.name for file in self.files if file.path and file.folder]
         return (*dict.fromkeys((*named, *real)), *self.locks)
 
     @property
     def linked(self) -> frozenset[tuple[int, int]]:
-        """Device and inode of those that have further names, as they were read."""
+        """Return device and inode of the files with further names, as they were read."""
         return frozenset(file.linked for file in self.files if file.linked is not None)
 
 
 def load_policy(name_or_path: str, *, policies_dir: Path | None = None) -> Policy:
-    """Load a policy with all it extends; see `load_files`."""
+    """Load a policy with all that it extends; see `load_files`."""
     return load_files(name_or_path, policies_dir=policies_dir).policy
 
 
@@ -310,17 +310,17 @@ def load_files(
     unlocked: Path | None = None,
     tested: bool = True,
 ) -> Loaded:
-    """Load a policy with all it extends, and keep the files.
+    """Load a policy with all that it extends, and return it with its files.
 
     Args:
-        name_or_path: a path if it holds a `/` or ends in `.toml`; otherwise the name of a shipped policy
+        name_or_path: a path if it contains a `/` or ends in `.toml`; otherwise the name of a shipped policy
             or of one in `policies_dir`.
-        policies_dir: where a person keeps policies; None for nowhere.
-        unlocked: a folder whose lock does not count, for those who edit there; never for a run.
-        tested: hold the file to its inline tests; without, for those who count failures; never for a run.
+        policies_dir: folder of the user's policies; None: no folder.
+        unlocked: a folder whose lock is ignored, while it is edited; never for a run.
+        tested: run the inline tests of the file; False for callers that count failures; never for a run.
 
     Raises:
-        PolicyInvalid: for the first thing that is wrong.
+        PolicyInvalid: for the first problem.
     """
     member = read_family(name_or_path, policies_dir)
     built: dict[str, Policy] = {}
@@ -331,21 +331,21 @@ def load_files(
 
 
 def parse_policy(text: str, *, where: str, parents: Lookup) -> Policy:
-    """The effective policy of a file's text.
+    """Return the effective policy of a file's text.
 
     Args:
         text: the file, as TOML.
         where: name or path of the file, for messages.
-        parents: gives the text of each policy in `extends`, all of them by name.
+        parents: returns the text of each policy in `extends`, all of them by name.
 
     Raises:
-        PolicyInvalid: for the first thing that is wrong, `where` and place included.
+        PolicyInvalid: for the first problem, with `where` and its position.
     """
     return _effective(read_texts(text, where, parents), {}, tested=True)
 
 
 def _outside_dialect(file: PolicyText, scopes: Collection[Scope]) -> Iterator[PolicyInvalid]:
-    """Every pattern that is outside the dialect, of a file with these scopes, in its order."""
+    """Yield an error for every pattern of a file outside the dialect, for these scopes, in its order."""
     for kind in ("allow", "deny", "quota"):
         for index, table in enumerate(getattr(file.tables, kind)):
             for number, pattern in enumerate(table.paths):
@@ -358,10 +358,12 @@ def _outside_dialect(file: PolicyText, scopes: Collection[Scope]) -> Iterator[Po
 
 
 def wrong_patterns(member: Member) -> list[PolicyInvalid]:
-    """Every complaint about patterns of a file: outside the dialect, or, if none is, silent.
+    """Return the errors of the patterns of a file.
+
+    They are the patterns outside the dialect. If all are inside, they are the patterns without effect.
 
     Raises:
-        PolicyInvalid: one of its parents does not load, or there is no scope.
+        PolicyInvalid: one of its parents does not load, or no scope is declared.
     """
     file, built = member.file, dict[str, Policy]()
     scope_terms = _scope_terms(file, [_effective(parent, built, tested=True) for parent in member.parents])
@@ -370,7 +372,7 @@ def wrong_patterns(member: Member) -> list[PolicyInvalid]:
 
 
 def _effective(member: Member, built: dict[str, Policy], *, tested: bool) -> Policy:
-    """The effective policy of a member; `built` has those of its ancestors by name, and then its own."""
+    """Return the effective policy of a member; `built` caches those of its ancestors and its own by name."""
     file = member.file
     if file.name in built:
         return built[file.name]
@@ -388,7 +390,7 @@ def _effective(member: Member, built: dict[str, Policy], *, tested: bool) -> Pol
 
 
 def _defective(file: PolicyText, own: Policy) -> Iterator[PolicyInvalid]:
-    """Every pattern of a file that does not do what it says, by what the file says by itself."""
+    """Yield an error for every pattern of a file without its intended effect, judged by the file alone."""
     for defect in defects(own):
         tables = getattr(file.tables, defect.kind)
         index = next(at for at, table in enumerate(tables) if table.id == defect.rule)
@@ -398,7 +400,7 @@ def _defective(file: PolicyText, own: Policy) -> Iterator[PolicyInvalid]:
 
 
 def failed_tests(file: PolicyText, policy: Policy) -> Iterator[PolicyInvalid]:
-    """Every inline test of a file that its effective policy fails."""
+    """Yield an error for every inline test of a file that its effective policy fails."""
     judge = Judge(policy)
     for number, check in enumerate(file.tables.test, start=1):
         if told := failure(check, judge, policy):
@@ -410,7 +412,7 @@ def _scope_terms(file: PolicyText, parents: list[Policy]) -> tuple[ScopeTerms, .
     if file.tables.scopes is not None:
         return tuple(ScopeTerms(Scope(name), **dict(terms)) for name, terms in file.tables.scopes.items())
     if not parents:
-        raise PolicyInvalid("E125", file.where, "declares no [scopes] and extends nothing that does")
+        raise PolicyInvalid("E125", file.where, "declares no [scopes] and extends no policy with any")
     shared = reduce(meet, parents).scope_terms
     if not shared:
         raise _no_scope(file, "its parents")
@@ -424,7 +426,7 @@ def _no_scope(file: PolicyText, who: str) -> PolicyInvalid:
 
 
 def _own(text: PolicyText, scope_terms: tuple[ScopeTerms, ...]) -> Policy:
-    """What the file says by itself, its patterns checked."""
+    """Return the policy of the file alone, its patterns checked."""
     file, scopes = text.tables, tuple(terms.name for terms in scope_terms)
     for problem in _outside_dialect(text, scopes):
         raise problem
@@ -452,7 +454,7 @@ def _verbs(table: RuleTable) -> tuple[Verb, ...]:
 
 
 def _missing_quotas(quotas: list[Quota], scopes: tuple[Scope, ...]) -> list[Quota]:
-    """The built-in ceiling `default` for scopes that no quota covers as a whole."""
+    """Return the built-in quota `default` for scopes that no quota covers completely."""
     patterns = {pattern for quota in quotas for pattern in quota.paths}
     whole = {"/**", "/**/*.md", "/*/**", "/*/**/*.md"}
     bare = [s for s in scopes if not patterns & {*whole, f"/{s}/**", f"/{s}/**/*.md"}]

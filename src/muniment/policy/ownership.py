@@ -1,8 +1,8 @@
-"""Who may write what is obeyed: policies lie outside the roots, and nobody else has written them.
+"""Checks who may write trusted files: policies are outside the roots, and only trusted users can write them.
 
-`require_outside` holds the files of a policy to the other side of B2 of `kernel.binding`: none lies in a root
-(E126). `require_ours` holds what a program obeys to B1 there: nobody else has written it, or may put another
-in its place.
+`require_outside` applies B2 of `kernel.binding` to the files of a policy: they must not be in a root (E126).
+`require_ours` applies B1 to the files that a program trusts: no other user has written them or may replace
+them.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ def bind_outside(
     *,
     apart_from: Sequence[str | os.PathLike[str]] = (),
 ) -> dict[Scope, BoundRoot]:
-    """As `bind_all`, where no file of the policy lies in a root.
+    """Bind roots as `bind_all` does, if no file of the policy is in a root.
 
     Args:
-        trusted_paths: as `bind_all`.
-        policy_files: what the policy was read from, none of which may lie in a root.
-        policy_links: those files of it that have further names, none of which may either.
-        apart_from: as `bind_all`.
+        trusted_paths: as for `bind_all`.
+        policy_files: the files of the policy, which must not be in a root.
+        policy_links: those files of it that have further names, which must not be in a root either.
+        apart_from: as for `bind_all`.
 
     Raises:
         ManagedMemoryUnavailable: as `bind_all`.
-        PolicyInvalid: as `require_outside`. Nothing stays open.
+        PolicyInvalid: as `require_outside`. No root stays open.
     """
     with ExitStack() as opened:
         roots = bind_all(trusted_paths, apart_from=apart_from)
@@ -65,17 +65,17 @@ def require_outside(
     trusted_paths: Iterable[Path],
     linked: frozenset[_Identity] = frozenset(),
 ) -> None:
-    """Raise unless no file of a policy is reached through a root, by any directory or link on its way.
+    """Raise if a file of a policy is accessed through a root, by any directory or link on its path.
 
     Args:
-        roots: where a run may write.
-        trusted_paths: what a policy was read from, as it was named.
+        roots: the roots to which a run may write.
+        trusted_paths: the files of a policy, by their given paths.
         linked: those files of it that have further names.
 
     Raises:
-        PolicyInvalid: a run could change what bounds the next one; E126.
+        PolicyInvalid: a run could change the policy of the next one; E126.
 
-    Cost: some calls for each path; where a file has further names, one for each entry of the roots.
+    Cost: some calls for each path; if a file has further names, one for each entry of the roots.
     """
     scopes = {(bound.device, bound.inode): bound.scope for bound in roots}
     for bound in roots if linked else ():
@@ -90,31 +90,30 @@ def require_outside(
         try:
             found = [directory.stat() for directory in _directories_on_the_way(path)]
         except OSError as error:
-            problem = f"cannot tell whether it lies in a root ({error.strerror}); correct its permissions"
+            problem = f"cannot check whether it is in a root ({error.strerror}); correct its permissions"
             raise PolicyInvalid("E126", printable(str(path)), problem) from error
         holding = [scopes[each] for status in found if (each := (status.st_dev, status.st_ino)) in scopes]
         if holding:
-            problem = f"lies in the root of scope {holding[0]!r}, which runs may write; move it out of there"
+            problem = f"is in the root of scope {holding[0]!r}, which runs may write; move it out of the root"
             raise PolicyInvalid("E126", printable(str(path)), problem)
 
 
 def require_ours(trusted_path: Path, *, inside: bool = False) -> None:
-    """Raise where somebody else may write what stands at a path, or put something else there.
+    """Raise if another user may write or replace the file at a path.
 
-    What is missing is nobody's. Of the directories on the way, links included, others may write those where
-    only its owner moves a name, like /tmp, and on Linux our own group may write any: it is often
-    this user's alone.
+    A missing file is accepted. Directories on the path, links included, may be writable by others if they are
+    sticky, like /tmp. On Linux the current group may write any of them: it often has only this user.
 
     Args:
-        trusted_path: what is obeyed.
-        inside: so is each file in it.
+        trusted_path: the file or folder to check.
+        inside: also check each file in it.
 
     Raises:
-        ConfigInvalid: which path it is, and the command that mends it.
+        ConfigInvalid: the message contains the path, and the command that corrects it.
 
-    Where a system tells no owner, it lies in this user's folder instead (`portable.is_in_own_folder`).
+    If a system reports no owner, the path must be in this user's folder (`portable.is_in_own_folder`).
 
-    Cost: a `stat` for each directory on the way.
+    Cost: a `stat` for each directory on the path.
     """
     try:
         require_way_ours(trusted_path)
@@ -130,11 +129,11 @@ def require_ours(trusted_path: Path, *, inside: bool = False) -> None:
 
 
 def require_way_ours(trusted_path: Path) -> None:
-    """Raise where somebody else may put something else at a path: what `require_ours` asks of directories.
+    """Raise if another user may replace the file at a path: the check of `require_ours` for directories.
 
     Raises:
         ConfigInvalid: as `require_ours`.
-        OSError: one of them is missing or cannot be looked at.
+        OSError: a directory is missing or its status cannot be read.
     """
     if IS_WINDOWS:
         _require_in_own_folder(trusted_path)
@@ -145,7 +144,8 @@ def require_way_ours(trusted_path: Path) -> None:
         # On macOS the group of one user is that of all.
         own_groups = {os.getegid(), 0} if IS_LINUX else {0}
         others = stat.S_IWOTH if found.st_gid in own_groups else _OTHERS_MAY_WRITE
-        # The overflow user is whom a user namespace does not know; outside of one nobody is he.
+        # The overflow user represents users that are unknown in a user namespace; outside of one no user has
+        # it.
         if found.st_uid not in {os.geteuid(), 0} and found.st_uid != _overflow_user():
             raise _not_ours(directory, found)
         if found.st_mode & others and not is_moved_by_owners:
@@ -153,7 +153,7 @@ def require_way_ours(trusted_path: Path) -> None:
 
 
 def check_ours(path: Path, found: os.stat_result) -> None:
-    """Raise unless what was found at a path is ours or root's, and nobody else may write it.
+    """Raise unless the file at a path belongs to this user or root, and no other user may write it.
 
     Raises:
         ConfigInvalid: as `require_ours`.
@@ -170,24 +170,24 @@ def check_ours(path: Path, found: os.stat_result) -> None:
 def _require_in_own_folder(path: Path) -> None:
     if path.exists() and not is_in_own_folder(path):
         raise ConfigInvalid(
-            f"{printable(str(path))} lies outside your own folder, where others may write; on {SYSTEM} what "
-            f"is obeyed has to lie in it: move it below {printable(str(Path.home()))}"
+            f"{printable(str(path))} is outside your folder, where others may write; on {SYSTEM} it must be "
+            f"inside: move it below {printable(str(Path.home()))}"
         )
 
 
 def _not_ours(path: Path, found: os.stat_result) -> ConfigInvalid:
     shown = printable(str(path))
     return ConfigInvalid(
-        f"{shown} belongs to user {found.st_uid}, who could have written what is obeyed; look at it and "
-        f"run as root: chown {os.geteuid()} {shlex.quote(shown)}; or keep it elsewhere"
+        f"{shown} belongs to user {found.st_uid}, who could have changed it; review it and "
+        f"run as root: chown {os.geteuid()} {shlex.quote(shown)}; or move it"
     )
 
 
 def _writable(path: Path, found: os.stat_result) -> ConfigInvalid:
     shown = printable(str(path))
     return ConfigInvalid(
-        f"{shown} can be written by others (mode {stat.S_IMODE(found.st_mode):04o}), who could have written "
-        f"what would be obeyed; look at it, then run: chmod go-w {shlex.quote(shown)}"
+        f"{shown} can be written by others (mode {stat.S_IMODE(found.st_mode):04o}), who could have "
+        f"changed it; review it, then run: chmod go-w {shlex.quote(shown)}"
     )
 
 
@@ -199,7 +199,7 @@ def _overflow_user() -> int:
 
 
 def _directories_on_the_way(path: Path) -> Iterator[Path]:
-    """Every directory in which a name is looked up to open `path`; those by which links lead, too."""
+    """Yield every directory that is searched to open `path`, including those on the paths of links."""
     top, *parts = path.absolute().parts
     here, *waiting = [Path(top), *parts]
     links = 0
@@ -217,17 +217,17 @@ def _directories_on_the_way(path: Path) -> Iterator[Path]:
 
 
 def create_private_directory(path: str | os.PathLike[str]) -> None:
-    """Make a default directory below our own home, with every missing parent, each 0700.
+    """Create a default directory in the user's home, with every missing parent, each 0700.
 
-    What exists is left as it is; `bind` judges it.
+    Existing directories are not changed; `bind` checks them.
 
     Raises:
-        ManagedMemoryUnavailable: the system refuses, or something else stands there.
+        ManagedMemoryUnavailable: the system denies it, or the path is not a directory.
     """
     wanted = Path(path)
     try:
         for directory in (*reversed(wanted.parents), wanted):
-            # What exists may be a link; another process of ours may also be faster than this one.
+            # An existing one may be a link; another process of this user may also create it first.
             with suppress(FileExistsError):
                 directory.mkdir(_PRIVATE)
     except OSError as error:

@@ -1,16 +1,16 @@
-r"""The dialect of `paths` in a policy, and a second opinion on what the kernel makes of it.
+r"""The dialect of `paths` in a policy, and a second opinion on the kernel's reading of it.
 
-The dialect is the part of gitignore whose meaning nobody has to look up: literals, `*` and `?` inside one
-segment, `**` as a whole segment, a trailing `/` in deny patterns only. `check_pattern` refuses the rest:
+The dialect is the simple part of gitignore: literals, `*` and `?` inside one segment, `**` as a complete
+segment, a trailing `/` in deny patterns only. `check_pattern` rejects everything else:
 
-    E202  too long, or more wildcards than stay cheap to match
-    E203  outside the subset: `!`, `[`, `\`, `#`, `**` beside other characters, an empty segment, …
-    E204  read otherwise by pathspec (told by `load`, once a pattern has a path)
+    E202  too long, or more wildcards than are cheap to match
+    E203  outside the subset: `!`, `[`, `\`, `#`, `**` next to other characters, an empty segment, …
+    E204  pathspec reads it differently (reported by `load`, if the pattern has a path)
     E205  an allow or quota pattern without a leading `/`
-    E206  an anchored pattern whose first segment can be no declared scope
+    E206  an anchored pattern whose first segment cannot be a declared scope
 
-What a pattern means is decided by `muniment.kernel.decide`, M1 to M4. So that it is what gitignore says,
-pathspec is asked as well when a policy loads (`disagreement`); it decides nothing.
+`muniment.kernel.decide`, M1 to M4, defines the meaning of a pattern. To ensure that gitignore agrees,
+pathspec is also called when a policy loads (`disagreement`); it makes no decision.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from muniment.kernel.normal_forms import is_normalised
 from muniment.kernel.path import RESERVED_ASCII, CanonicalPath, fold
 
 MAX_PATTERN_CHARS: Final = 512
-"""Characters of one pattern; half of the longest path, since a pattern is shorter than what it matches."""
+"""Characters of one pattern; half of the longest path, since a pattern is shorter than the paths that it
+matches."""
 
 MAX_TREE_WILDCARDS: Final = 2
 """`**` segments of one pattern."""
@@ -40,11 +41,11 @@ _FORBIDDEN: Final = RESERVED_ASCII - frozenset("*?/")
 
 
 def check_pattern(pattern: str, *, deny: bool, scopes: Collection[Scope], where: str) -> None:
-    """Refuse a pattern that is outside the dialect. Whether it fires is for `load` to say.
+    """Reject a pattern that is outside the dialect. `load` checks whether it has an effect.
 
     Args:
-        pattern: the text as it stands in the policy.
-        deny: whether it stands in a deny rule; other patterns must be anchored and name files.
+        pattern: the text as it is in the policy.
+        deny: whether it is in a deny rule; other patterns must be anchored and match files.
         scopes: the scopes that the policy declares.
         where: policy and rule, for the message.
 
@@ -64,21 +65,21 @@ def check_pattern(pattern: str, *, deny: bool, scopes: Collection[Scope], where:
 
 def _outside_subset(pattern: str, *, deny: bool) -> tuple[str, str] | None:
     if found := sorted(_FORBIDDEN.intersection(pattern)):
-        return "E203", f"holds {found[0]!r}; only literals, `*`, `?` and `**` are understood"
+        return "E203", f"contains {found[0]!r}; use only literals, `*`, `?` and `**`"
     body = pattern.removeprefix("/")
     segments = (body.removesuffix("/") if deny else body).split("/")
     if "" in segments:
         return "E203", "has an empty segment" if deny else "has an empty segment or ends in `/`"
     if any("**" in segment and segment != "**" for segment in segments):
-        return "E203", "has `**` beside other characters; it stands for whole segments only"
+        return "E203", "has `**` next to other characters; use it only as a complete segment"
     if ("**", "**") in pairwise(segments):
-        return "E203", "repeats `**`; one is enough"
+        return "E203", "repeats `**`; write it once"
     if pattern.endswith("**/"):
         return "E203", "ends in `**/`, which pathspec reads as `**`; write that"
     if pattern != pattern.strip() or not pattern.isprintable():
-        return "E203", "begins or ends with white space, or holds something that does not print"
+        return "E203", "begins or ends with white space, or contains a non-printable character"
     if not is_normalised("NFKC", pattern):
-        return "E203", "is not in normal form (NFKC), as every name is"
+        return "E203", "is not in normal form (NFKC), which every name must be"
     return None
 
 
@@ -104,19 +105,21 @@ def _unknown_scope(pattern: str, scopes: Collection[Scope]) -> tuple[str, str] |
     first = pattern.removeprefix("/").partition("/")[0]
     if not is_anchored(pattern) or any(fnmatchcase(scope, first) for scope in scopes):
         return None
-    return "E206", f"begins with {first!r}, which is no scope; the scopes are {', '.join(scopes)}"
+    return "E206", f"begins with {first!r}, which is not a scope; the scopes are {', '.join(scopes)}"
 
 
 # -- second opinion ----------------------------------------------------------------------------------
 
 
 def disagreement(pattern: str, path: CanonicalPath, *, deny: bool) -> str | None:
-    """Where pathspec reads a pattern otherwise than the kernel: `path` or one near it; None if nowhere.
+    """Return a path that pathspec and the kernel decide differently; None if they agree.
+
+    It is `path` or one near it.
 
     Args:
-        pattern: of the dialect.
-        path: one that it matches.
-        deny: whether it stands in a deny rule.
+        pattern: a pattern of the dialect.
+        path: a path that it matches.
+        deny: whether it is in a deny rule.
     """
     denies, allows = DenyPatterns((pattern,)), AllowPatterns(() if deny else (pattern,))
     opinion = _tree_by_pathspec(pattern) if deny else _file_by_pathspec(pattern)
@@ -128,24 +131,24 @@ def disagreement(pattern: str, path: CanonicalPath, *, deny: bool) -> str | None
 
 
 def _near(path: CanonicalPath) -> Iterator[CanonicalPath]:
-    """The path, files below and beside it, in other capitals, and the directory that holds it."""
+    """Yield the path, files below and next to it, in other capitals, and its directory."""
     yield path
     beside = (f"{path.name}-", f"-{path.name}", path.name.swapcase())
     for above, name in ((path, "-"), *((path.parent, each) for each in beside)):
-        with suppress(BadName):  # No such path can be asked about.
+        with suppress(BadName):  # Such a path cannot be requested.
             yield above.child(name)
     if path.parent.rel:
         yield path.parent
 
 
 def _file_by_pathspec(pattern: str) -> Callable[[str], bool]:
-    """Exact files: path and pattern get a last name that nothing else has, so nothing lies below it."""
+    """Return a matcher for exact files: path and pattern get a unique last name, without files below it."""
     spec = _spec(f"{pattern}/*/%" if pattern.endswith("/**") else f"{pattern}/%")
     return lambda text: spec(f"{text}/%")
 
 
 def _tree_by_pathspec(pattern: str) -> Callable[[str], bool]:
-    """Trees: what lies in a directory that is matched is matched, in any of the spellings of M2."""
+    """Return a matcher for trees: a match of a directory covers its files, in any of the spellings of M2."""
     spells: list[Callable[[str], str]] = [str, fold, *([fold_single] if "?" in pattern else [])]
     spellings = [(spell, _spec(spell(pattern))) for spell in spells]
 
@@ -157,7 +160,7 @@ def _tree_by_pathspec(pattern: str) -> Callable[[str], bool]:
 
 
 def _spec(line: str) -> Callable[[str], bool]:
-    """What pathspec makes of a line; with one backend, so that nothing else that is installed has a say."""
+    """Return pathspec's matcher for a line; with one fixed backend, independent of installed packages."""
     from pathspec import GitIgnoreSpec
 
     return GitIgnoreSpec.from_lines([line], backend="simple").match_file

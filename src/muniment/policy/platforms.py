@@ -1,7 +1,7 @@
-"""Whether this system lets a policy be carried out: no run writes where nothing fences it, unless asked to.
+"""Whether a policy can be applied on this system: without a fence, no run writes unless the policy allows it.
 
-Linux has the fence, and `sandbox` sees to it there. Elsewhere there is none (`portable`), so that whatever
-would write a memory, by an agent or by hand, asks here first.
+Linux has the fence, and `sandbox` checks it there. Other systems have none (`portable`), so all code that
+writes a memory, for an agent or by hand, checks here first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from muniment.portable import IS_LINUX, NEEDS_LINUX
 
 
 def may_write(policy: Policy) -> bool:
-    """Whether memory may be written here under a policy: on Linux, or where it requires no fence."""
+    """Return whether a policy allows writing memory here: on Linux, or if it requires no fence."""
     return IS_LINUX or policy.confinement.require is Enforcement.NONE
 
 
@@ -21,7 +21,7 @@ def require_writing(policy: Policy) -> None:
     """Raise unless `may_write`.
 
     Raises:
-        PlatformUnsupported: with what to do instead.
+        PlatformUnsupported: the message states what to do.
     """
     if not may_write(policy):
         raise PlatformUnsupported(NEEDS_LINUX)

@@ -1,19 +1,19 @@
-"""Signed policies: what a person configures to hear from someone else is asked of `ssh-keygen`.
+"""Signed policies: `ssh-keygen` checks that a configured signer has signed a policy.
 
-    1. What is signed is a line that names a policy and its digest (`statement`): that of the effective one,
-       so every parent is covered, and comments are not. The signature of `X.toml` lies beside it, in
-       `X.toml.sig`.
-    2. Where `policy_signers` is set, a policy that did not come with the program needs a signature by one of
-       them before anything runs (`settings.load_configured`). Otherwise nobody asks.
-    3. ssh-keygen is run without a shell and with almost no environment. It reads copies that this process
-       made of bounded regular files, which nobody else changes meanwhile. What it answers within
-       `VERIFY_SECONDS` counts; whatever else happens is a refusal.
+    1. The signed text is a line with the name of a policy and its digest (`statement`). It is the digest of
+       the effective policy, so every parent is covered, and comments are not. The signature of `X.toml` is in
+       the same folder, in `X.toml.sig`.
+    2. If `policy_signers` is set, every policy that is not shipped needs a signature by one of them before
+       any run starts (`settings.load_configured`). If not, signatures are not checked.
+    3. ssh-keygen is run without a shell and with almost no environment. It reads copies of bounded regular
+       files that this process created and no other process can change. Only its result within
+       `VERIFY_SECONDS` counts; any other outcome rejects the policy.
 
-Codes of this module: E140 no signer has signed this · E141 no signature · E142 nobody could tell: no
-ssh-keygen, no signers, or it failed · E143 a shipped policy needs no signature.
+Codes of this module: E140 not signed by a signer · E141 no signature · E142 cannot be checked: no ssh-keygen,
+no signers, or it failed · E143 a shipped policy needs no signature.
 
-What does not hold: a signature has no date. Someone who may write the folder can put back an older file with
-the signature that it had; a `policy.lock` under version control shows that.
+Not guaranteed: a signature has no date. A user who may write the folder can restore an older file with
+its signature; a `policy.lock` under version control shows that.
 """
 
 from __future__ import annotations
@@ -32,38 +32,39 @@ from muniment.policy.load import Loaded
 from muniment.policy.ownership import check_ours
 
 NAMESPACE: Final = "muniment-policy"
-"""What ssh-keygen binds into a signature, so that one made for something else says nothing here."""
+"""The purpose that ssh-keygen includes in a signature, so that signatures for other purposes are invalid
+here."""
 
 SUFFIX: Final = ".sig"
 
 VERIFY_SECONDS: Final = 10.0
-"""Seconds for one question to ssh-keygen; it takes 5 ms."""
+"""Seconds for one call of ssh-keygen; it takes 5 ms."""
 
 SIGN_SECONDS: Final = 120.0
-"""Seconds for a signature: someone may have to type a passphrase, or to touch a token."""
+"""Seconds for a signature: the user may have to type a passphrase, or touch a token."""
 
 _KEPT: Final = ("PATH", "SSH_AUTH_SOCK", "SSH_ASKPASS", "DISPLAY", "TERM")
-"""What ssh-keygen may know of the environment in order to sign; to verify it needs none of it."""
+"""Environment variables that ssh-keygen gets for signing; for verifying it needs none."""
 
 
 def statement(policy: Policy) -> bytes:
-    """What is signed of a policy."""
+    """Return the text of a policy to sign."""
     return f"{NAMESPACE}/1 {policy.name} {policy.digest}\n".encode()
 
 
 def signature_path(file: PolicyText) -> Path:
-    """Where the signature of a policy file lies.
+    """Return the path of the signature of a policy file.
 
     Raises:
         PolicyInvalid: the file is a shipped one; E143.
     """
     if file.path is None or file.is_shipped:
-        raise PolicyInvalid("E143", file.where, "it comes with the program and needs no signature")
+        raise PolicyInvalid("E143", file.where, "it is part of the program and needs no signature")
     return file.path.with_name(file.path.name + SUFFIX)
 
 
 def verify_policy(loaded: Loaded, signers: Path) -> str:
-    """Who has signed a policy that is not shipped, one of `signers`.
+    """Return the signer of a policy that is not shipped, one of `signers`.
 
     Raises:
         PolicyInvalid: E140 to E143.
@@ -75,22 +76,22 @@ def verify_policy(loaded: Loaded, signers: Path) -> str:
     except PolicyInvalid as error:
         raise PolicyInvalid("E140", file.where, f"{error.where} {error.problem}") from None
     if read is None:
-        problem = f"has no signature {printable(str(path))}; run: muniment policy sign, by one of the signers"
+        problem = f"has no signature {printable(str(path))}; a signer must run: muniment policy sign"
         raise PolicyInvalid("E141", file.where, problem)
     return verify(statement(loaded.policy), read[0].encode(), signers, where=file.where)
 
 
 def verify(signed: bytes, signature: bytes, signers: Path, *, where: str) -> str:
-    """Who has signed `signed`, as `signers` calls them.
+    """Return the name of the signer of `signed`, as listed in `signers`.
 
     Args:
-        signed: as `statement` made it.
-        signature: as `sign` made it.
+        signed: text from `statement`.
+        signature: result of `sign`.
         signers: a file of allowed signers, see ssh-keygen(1).
-        where: what was signed, for messages.
+        where: name of the signed file, for messages.
 
     Raises:
-        PolicyInvalid: nobody of them has, or for something else, E140; or nobody could tell, E142.
+        PolicyInvalid: no listed signer has signed this text, E140; or it cannot be checked, E142.
     """
     allowed = _signers(signers)
     with tempfile.TemporaryDirectory(prefix="muniment-") as directory:
@@ -103,17 +104,17 @@ def verify(signed: bytes, signature: bytes, signers: Path, *, where: str) -> str
             command = ["-Y", "verify", "-n", NAMESPACE, "-I", identity, *files]
             if _run(command, signed, VERIFY_SECONDS, {}).returncode == 0:
                 return identity
-    problem = f"its signature is not one of this policy by a signer in {printable(str(signers))}"
-    raise PolicyInvalid("E140", where, f"{problem}; look at what changed, then have it signed anew")
+    problem = f"its signature is not for this policy and by a signer in {printable(str(signers))}"
+    raise PolicyInvalid("E140", where, f"{problem}; review the changes, then have it signed again")
 
 
 def sign(signed: bytes, key: Path) -> bytes:
-    """The signature of `signed`, armoured.
+    """Return the signature of `signed`, armoured.
 
     Args:
-        signed: as `statement` makes it.
-        key: a private key, or a public one whose private key an agent holds. ssh-keygen asks on the terminal
-            for what it needs.
+        signed: text from `statement`.
+        key: a private key, or a public one whose private key is in an agent. ssh-keygen prompts on the
+            terminal if it needs input.
 
     Raises:
         PolicyInvalid: ssh-keygen is missing or does not sign; E142.
@@ -133,7 +134,7 @@ def _signers(path: Path) -> bytes:
     except PolicyInvalid as error:
         raise PolicyInvalid("E142", shown, f"the file of policy signers {error.problem}") from None
     if read is None:
-        raise PolicyInvalid("E142", shown, "there is no such file of policy signers; see ssh-keygen(1)")
+        raise PolicyInvalid("E142", shown, "the file of policy signers was not found; see ssh-keygen(1)")
     try:
         check_ours(path, read.status)
     except ConfigInvalid as error:
@@ -147,7 +148,7 @@ def _run(
     program = shutil.which("ssh-keygen")
     if program is None:
         raise PolicyInvalid(
-            "E142", "ssh-keygen", "is not installed; install OpenSSH, which policies are signed with"
+            "E142", "ssh-keygen", "is not installed; install OpenSSH to sign and verify policies"
         )
     try:
         return subprocess.run(  # noqa: S603  a program of this machine, and no argument that begins as an option
@@ -166,6 +167,6 @@ def _run(
 
 
 def _said(done: subprocess.CompletedProcess[bytes]) -> str:
-    """The last line that ssh-keygen said."""
+    """Return the last line of the output of ssh-keygen."""
     lines = done.stderr.decode(errors="replace").strip().splitlines()
     return printable(lines[-1]) if lines else f"it ended with {done.returncode}"

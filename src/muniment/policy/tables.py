@@ -1,29 +1,29 @@
-"""What may stand in a policy file: one closed model a table, and what is said when something else does.
+"""The valid content of a policy file: one closed model per table, and the messages for invalid content.
 
-`read_tables` takes what `tomllib` made of a file. Nothing is guessed: every key is known, or the file does
-not load; and no key is known that this version does not enforce.
+`read_tables` gets the result of `tomllib`. It does not guess: every key must be known, or the file does not
+load; and every known key is enforced by this version.
 
     E101  unknown key, with the nearest known one
     E102  not TOML
     E103  missing key
-    E104  wrong type, or not one of the values that are possible
+    E104  wrong type, or not one of the possible values
     E105  another schema, or not a dumped policy
     E107  two rules or two quotas with one id
-    E108  an empty list where at least one thing is needed, or more things than a policy may have
+    E108  an empty list that needs an item, or more items than a policy may have
     E109  unknown verb, or `*` outside a deny rule
     E110  a number outside its bounds
-    E111  a name or id that is reserved or not made of a-z, 0-9, `-` and `_`
+    E111  a name or id that is reserved, or has characters other than a-z, 0-9, `-` and `_`
     E127  a path in `extends` that is not relative to the file
 
 `family` adds E100 and E120 to E124 (files and parents), `load` E125 and E401 (scopes, inline tests), `lock`
-E130 to E132; `pattern` has E2xx. A policy inside a root is E126 (`kernel.binding`), and signatures are
+E130 to E132; `pattern` has E2xx. A policy inside a root is E126 (`policy.ownership`), and signatures are
 E140 to E143 (`policy.signatures`).
 
-A missing key never means more: absent `[limits]` keys and quota numbers are those of the shipped `strict`,
+A missing key never grants more: absent `[limits]` keys and quota numbers are those of the shipped `strict`,
 absent `[content]` or `reject` turns every gate on, absent `secrets` is `reject`, absent `instructions`,
-`poison` and `untrusted_sources` are `quarantine`, absent `[retention]` keeps what is untrusted for 14 days,
+`poison` and `untrusted_sources` are `quarantine`, absent `[retention]` keeps untrusted entries for 14 days,
 absent `[confinement]` is `partial` and `abort`, absent `[changes]` is `fail`, 5 entries and a fifth of a
-scope, and a scope without `trust` is `external`. Only `commit` is `auto` where it is absent.
+scope, and a scope without `trust` is `external`. Only `commit` is `auto` if absent.
 """
 
 from __future__ import annotations
@@ -80,20 +80,20 @@ from muniment.kernel.names import Enforcement, Scope, Trust, Verb
 from muniment.kernel.path import GRAMMAR_LAYER, PREFIX, segment_problem
 from muniment.policy.frozen import Frozen
 
-# -- places ------------------------------------------------------------------------------------------
+# -- positions ---------------------------------------------------------------------------------------
 #
-# Where things stand in a policy file: `tomllib` gives values, this gives the lines that they stand on.
+# Positions in a policy file: `tomllib` returns values, this code returns their lines.
 #
-# A scan of our own walks the text from key to key and value to value, decoding nothing but keys. It is
-# believed only if it found exactly the keys, tables and elements that `tomllib` found; otherwise nothing
-# has a line. So a text that fools it costs a reader the line.
+# A scan reads the text from key to key and value to value, and decodes only keys. Its result is used
+# only if it contains exactly the keys, tables and elements that `tomllib` found; otherwise no item has a
+# line. So a text that misleads the scan can only remove the line from a message.
 #
-#     P1  Lines count from 1. A table stands where its header is, a key where it begins, an element of a list
-#         where it begins.
-#     P2  Comments, and what looks like a table or key in a string, are neither.
+#     P1  Lines count from 1. The line of a table is that of its header; keys and elements of lists have the
+#         line of their beginning.
+#     P2  Comments, and text in a string that looks like a table or key, are ignored.
 
 Loc = tuple[str | int, ...]
-"""Keys and indexes from the top of the file, as pydantic has them: `("deny", 1, "paths", 0)`."""
+"""Keys and indexes from the top of the file, in the form of pydantic: `("deny", 1, "paths", 0)`."""
 
 _QUOTED: Final = r'"(?:[^"\\\n]|\\.)*"|' + r"'[^'\n]*'"
 _PART: Final = rf"(?:{_QUOTED}|[A-Za-z0-9_-]+)"
@@ -103,27 +103,27 @@ _HEADER_CLOSES: Final = re.compile(r"[ \t]*\]\]?")
 _EQUALS: Final = re.compile(r"[ \t]*=[ \t]*")
 _BLANK_LINES: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _LONG: Final = r'"""(?s:[^\\]|\\.)*?""""{0,2}' + r"|'''(?s:.)*?''''{0,2}"
-"""A long string; one or two quotes before the three that close it belong to it."""
+"""A long string; one or two quotes before the three closing ones belong to it."""
 
 _SCALAR: Final = re.compile(f"{_LONG}|{_QUOTED}" + r"|[^,\[\]{}#\r\n]+")
-"""What is no string is a number, a boolean or a date, and a date may hold a space."""
+"""Any value except a string is a number, a boolean or a date, and a date may contain a space."""
 
 
 def line_of(
     text: str, kind: str, name: str | int | None = None, key: str | None = None, value: object = None
 ) -> int | None:
-    """The line of a table, of a key in it, or of an element of the list that the key has.
+    """Return the line of a table, of a key in it, or of an element of the key's list.
 
     Args:
         text: a policy file.
         kind: a section, or a key at the top: `deny`, `limits`, `test`, `schema`.
-        name: which one, where there are several: the id of a rule or quota, the number of a test from 1;
-            None for a section that stands once.
-        key: in that table; None for the table itself.
+        name: selects one of several tables: the id of a rule or quota, the number of a test from 1; None for
+            a section that occurs once.
+        key: a key in that table; None for the table itself.
         value: an element of the key's list, or a key of the key's table; None for the key itself.
 
     Returns:
-        None if there is no such thing, if the text is not TOML, or if it is beyond the scan.
+        None if it is missing, if the text is not TOML, or if the scan does not support it.
     """
     here, lines = _read(text)
     loc: Loc = ()
@@ -138,30 +138,30 @@ def line_of(
 
 
 def line_at(text: str, loc: Loc) -> int | None:
-    """The line of what stands at `loc`, or of the nearest thing around it; None if nothing is known."""
+    """Return the line of the item at `loc`, or of the nearest item around it; None if unknown."""
     lines = lines_of(text)
     return next((lines[loc[:end]] for end in range(len(loc), 0, -1) if loc[:end] in lines), None)
 
 
 def lines_of(text: str) -> Mapping[Loc, int]:
-    """The line of every table, key and element; empty if the text is not TOML or beyond the scan."""
+    """Return the line of every table, key and element; empty if the text is not TOML or not supported."""
     return _read(text)[1]
 
 
 @lru_cache(maxsize=16)
 def _read(text: str) -> tuple[Any, dict[Loc, int]]:
-    """What `tomllib` returned, and the lines of it."""
+    """Return the result of `tomllib`, and its lines."""
     try:
         data = tomllib.loads(text)
         expected, scan = set(_locs(data, ())), _Scan(text)
         scan.file()
-    except (RecursionError, ValueError):  # Of `tomllib`, and of a text that is not TOML as the scan knows it.
+    except (RecursionError, ValueError):  # From `tomllib`, and for TOML that the scan does not support.
         return {}, {}
     return data, scan.lines if set(scan.lines) == expected else {}
 
 
 def _part(here: Any, step: object) -> Any:
-    """The key or index by which `step` stands in a table or list; None if it does not."""
+    """Return the key or index of `step` in a table or list; None if it is missing."""
     if isinstance(here, dict):
         return step if step in here else None
     if not isinstance(here, list):
@@ -174,7 +174,7 @@ def _part(here: Any, step: object) -> Any:
 
 
 class _Scan:
-    """One walk through a text that `tomllib` has read."""
+    """One pass over a text that `tomllib` has parsed."""
 
     def __init__(self, text: str) -> None:
         self.lines: dict[Loc, int] = {}
@@ -192,7 +192,7 @@ class _Scan:
                 self._pair(here)
 
     def _header(self, line: int, *, is_of_several: bool) -> Loc:
-        """The place that the keys below a header belong to."""
+        """Return the position to which the keys below a header belong."""
         here: Loc = ()
         *around, last = self._key()
         for part in around:
@@ -231,7 +231,7 @@ class _Scan:
             self._match(_SCALAR)
 
     def _goes_on(self, end: str) -> bool:
-        """Whether another element follows, past a comma; the end is passed, too."""
+        """Skip a comma or the end; return whether another element follows."""
         self._skip(_BLANK_LINES)
         if self._take(","):
             self._skip(_BLANK_LINES)
@@ -266,7 +266,7 @@ class _Scan:
 
 
 def _locs(value: Any, loc: Loc) -> Iterator[Loc]:
-    """The place of everything in what `tomllib` returned."""
+    """Yield the position of every item in the result of `tomllib`."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for part, inner in inside:
         yield (*loc, part)
@@ -277,18 +277,18 @@ def _locs(value: Any, loc: Loc) -> Iterator[Loc]:
 #
 # How policies combine. The result allows a request iff every part of it does, so it can only narrow.
 #
-# Layers and quotas are those of both, each once; scopes those that both declare. Of each other term the
-# stricter value holds: of two numbers the smaller one, where `never` is more than any; of gates all of them;
-# and of what else has an order the one that stands later in `_LOOSE_TO_STRICT`.
+# The result has the layers and quotas of both, each once, and the scopes that both declare. Of each other
+# option the stricter value applies: of two numbers the smaller one, where `never` is more than any; of gates
+# all of them; and of other ordered values the one that is later in `_LOOSE_TO_STRICT`.
 #
-# `meet` is commutative (in digest; names and the order of scopes aside, which is that of the first),
+# `meet` is commutative (in digest; names and the order of scopes, which is that of the first, may differ),
 # associative and idempotent.
 
 SECTIONS: Final = ("limits", "confinement", "changes", "content", "provenance", "retention")
-"""The tables that stand once in a file, and are fields of a `Policy`."""
+"""The tables that occur once in a file, and are fields of a `Policy`."""
 
 REQUEST_LAYER: Final = "request"
-"""Name of the layer that `narrow_writes` adds; no policy file may bear it."""
+"""Name of the layer that `narrow_writes` adds; a policy file must not have it."""
 
 _LOOSE_TO_STRICT: Final[Mapping[str, tuple[object, ...]]] = {
     "trust": tuple(Trust),
@@ -305,7 +305,7 @@ _WRITING: Final = (Verb.CREATE, Verb.DELETE, Verb.MODIFY)
 
 
 def meet(a: Policy, b: Policy) -> Policy:
-    """The policy that grants what both grant. Disjoint scopes leave one that grants nothing."""
+    """Return the policy that grants a request if both do. With disjoint scopes it grants nothing."""
     others = {terms.name: terms for terms in b.scope_terms}
     sections: dict[str, Any] = {each: _stricter(getattr(a, each), getattr(b, each)) for each in SECTIONS}
     return Policy(
@@ -323,7 +323,7 @@ _Terms = TypeVar("_Terms", ScopeTerms, Limits, Confinement, Changes, Content, Pr
 
 
 def _stricter(a: _Terms, b: _Terms) -> _Terms:
-    """Of every term the stricter value."""
+    """Return the stricter value of every option."""
     terms: dict[str, Any] = {
         term.name: _stricter_value(term.name, getattr(a, term.name), getattr(b, term.name))
         for term in fields(a)
@@ -337,15 +337,15 @@ def _stricter_value(name: str, a: Any, b: Any) -> Any:
         return max(a, b, key=_LOOSE_TO_STRICT[name].index)
     if isinstance(a, tuple):
         return tuple(gate for gate in GATES if gate in {*a, *b})
-    # A word without an order is no number, and ends here.
+    # A word without an order is not a number, and raises here.
     return min(a, b, key=lambda number: inf if number == NEVER else float(number))
 
 
 def narrow_writes(policy: Policy, scope: Scope) -> Policy:
-    """`policy`, but nothing outside `scope` can be created, changed or deleted.
+    """Return `policy` without permission to create, change or delete files outside `scope`.
 
-    The new layer is named `request`, its deny rule `request-scope`. A scope that the policy does not
-    declare leaves nothing to write to.
+    The new layer is named `request`, its deny rule `request-scope`. If the policy does not declare the scope,
+    nothing can be written.
     """
     others = tuple(sorted(f"/{other}/" for other in policy.scopes if other != scope))
     layer = Layer(
@@ -360,10 +360,10 @@ EXPORT_RULE: Final = "export"
 
 
 def grant_readable(policy: Policy) -> Policy:
-    """`policy`, but where something may be created, every file that may be read may be created and changed.
+    """Return `policy` with permission to create and change readable files, in scopes that allow creation.
 
-    For the owner who imports an export or undoes a task: an entry that a person put into a deeper folder than
-    the policy lets models create comes back to its place. Deny rules, quotas and all other terms stay.
+    For the owner who imports an export or undoes a task: an entry that a person moved to a deeper folder than
+    the policy lets models create returns to its place. Deny rules, quotas and all other options stay.
     """
     judge = Judge(policy)
     others = tuple(sorted(f"/{each}/" for each in policy.scopes if not judge.reaches(Verb.CREATE, each)))
@@ -382,10 +382,10 @@ def grant_readable(policy: Policy) -> Policy:
 SCHEMA: Final = "muniment-policy/1"
 
 MAX_RULES: Final = 256
-"""Rules of a kind in one file, and patterns in one rule: keeps compiling below a second."""
+"""Rules of a kind in one file, and patterns in one rule: limits compile time to less than a second."""
 
 RESERVED_RULES: Final = frozenset({NO_GRANT, NOT_A_NAME, NOT_A_SCOPE})
-"""What refusals cite where no rule of a policy decided, so that a record of one says which it was."""
+"""Rule names in denials that no rule of a policy decided, so that records are unambiguous."""
 
 MAX_PARENTS: Final = 8
 """Names and paths in one `extends`."""
@@ -394,12 +394,12 @@ MAX_PATH_CHARS: Final = 1_024
 """Characters of a path in `extends`."""
 
 POLICY_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-"""What a policy may call itself; two names are reserved besides."""
+"""The valid names of a policy; two names are also reserved."""
 
 
 def _verb(text: str) -> str:
     if text != "*" and text not in set(Verb):
-        raise PydanticCustomError("E109", "{text} is no verb; there are {verbs}", _words(text, Verb))
+        raise PydanticCustomError("E109", "{text} is not a verb; use {verbs}", _words(text, Verb))
     return text
 
 
@@ -410,17 +410,17 @@ def _policy_name(name: str) -> str:
 
 
 def is_path(entry: str) -> bool:
-    """Whether someone who names a policy so means a file, and not a name to look up."""
+    """Return whether a given policy is a file path, and not a name to look up."""
     return "/" in entry or entry.endswith(".toml")
 
 
 def _parent(entry: str) -> str:
     name_or_path = {"text": repr(printable(entry))}
     if not is_path(entry) and POLICY_NAME.fullmatch(entry) is None:
-        problem = "{text} is neither a name, made of a-z, 0-9, `-` and `_`, nor a path with `/` or `.toml`"
+        problem = "{text} is neither a name of a-z, 0-9, `-` and `_`, nor a path with `/` or `.toml`"
         raise PydanticCustomError("E111", problem, name_or_path)
     if not entry.isprintable() or len(entry) > MAX_PATH_CHARS:
-        raise PydanticCustomError("E111", "{text} is too long, or does not print", name_or_path)
+        raise PydanticCustomError("E111", "{text} is too long or not printable", name_or_path)
     if entry.startswith(("/", "~")):
         problem = "{text} is not relative; write the path from the folder of this file"
         raise PydanticCustomError("E127", problem, name_or_path)
@@ -441,12 +441,12 @@ def _rule_id(name: str) -> str:
 
 def _gate(value: object) -> object:
     if value not in GATES:
-        raise PydanticCustomError("E104", "{text} is no gate; there are {verbs}", _words(str(value), GATES))
+        raise PydanticCustomError("E104", "{text} is not a gate; use {verbs}", _words(str(value), GATES))
     return value
 
 
 def _term(value: object) -> object:
-    """One complaint for both forms of a retention, and no `true` for 1."""
+    """Validate both forms of a retention; report one error for both, and reject `true` for 1."""
     if value == NEVER:
         return value
     if not isinstance(value, int) or isinstance(value, bool):
@@ -475,7 +475,7 @@ _Days = Annotated[Days, BeforeValidator(_term)]
 _Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 _Bytes = Annotated[int, Field(ge=1, le=MAX_BYTES)]
 
-# What holds where a key is missing.
+# The defaults of missing keys.
 _LIMITS, _CONFINEMENT, _CHANGES, _CONTENT = Limits(), Confinement(), Changes(), Content()
 _PROVENANCE, _RETENTION, _QUOTA = Provenance(), Retention(), Quota("", ())
 
@@ -488,7 +488,7 @@ class ScopeTable(Frozen):
 
 
 class RuleTable(Frozen):
-    """`[[deny]]`: here `*` stands for every verb."""
+    """`[[deny]]`: here `*` means every verb."""
 
     id: _RuleId
     verbs: _Verbs
@@ -497,12 +497,12 @@ class RuleTable(Frozen):
 
 
 class AllowTable(RuleTable):
-    """`[[allow]]`: verbs are spelt out, so that a later version cannot grant more than was reviewed."""
+    """`[[allow]]`: verbs are listed explicitly, so that a later version cannot grant more than reviewed."""
 
     @model_validator(mode="after")
     def _spelt_out(self) -> AllowTable:
         if "*" in self.verbs:
-            raise PydanticCustomError("E109", "`*` may stand in deny rules only; name the verbs")
+            raise PydanticCustomError("E109", "`*` is allowed in deny rules only; list the verbs")
         return self
 
 
@@ -517,7 +517,7 @@ class QuotaTable(Frozen):
 
 
 def quota_of(table: QuotaTable) -> Quota:
-    """The quota of a table."""
+    """Return the quota of a table."""
     return Quota(**dict(table))
 
 
@@ -571,13 +571,13 @@ class RetentionTable(Frozen):
 
 
 class CheckTable(Frozen):
-    """`[[test]]`: what the effective policy must answer, or it does not load.
+    """`[[test]]`: a decision that the effective policy must make to load.
 
     Attributes:
-        verb: what is asked; `removal` is what code may take away.
-        file_bytes: with it, the file would have so many bytes.
-        files: with it, the scope would hold so many files, as each quota counts them.
-        total_bytes: with it, they would have so many bytes together.
+        verb: the verb of the request; `removal` is a removal by code.
+        file_bytes: if given, the file would have that many bytes.
+        files: if given, the scope would contain that many files, as each quota counts them.
+        total_bytes: if given, they would have that many bytes together.
     """
 
     verb: Literal["list", "read", "create", "modify", "delete", "removal"]
@@ -597,7 +597,7 @@ class CheckTable(Frozen):
 
 
 class PolicyFile(Frozen):
-    """One policy file. Rules are not compiled yet, parents not looked at."""
+    """One policy file, before rules are compiled and parents are read."""
 
     schema_: Literal["muniment-policy/1"] = Field(alias="schema")
     name: _Name
@@ -617,15 +617,15 @@ class PolicyFile(Frozen):
 
 
 def read_tables(data: dict[str, Any], where: str, text: str = "") -> PolicyFile:
-    """The file as a value.
+    """Return the file as a value.
 
     Args:
-        data: what `tomllib` returned.
+        data: the result of `tomllib`.
         where: name of the policy or file, for messages.
-        text: what `tomllib` read, so that a complaint knows its line.
+        text: the text that `tomllib` parsed, for line numbers of errors.
 
     Raises:
-        PolicyInvalid: for the first thing that is wrong, with a code from the list above.
+        PolicyInvalid: for the first problem, with a code from the list above.
     """
     file, found = _examined(data, where, text)
     if found:
@@ -636,7 +636,7 @@ def read_tables(data: dict[str, Any], where: str, text: str = "") -> PolicyFile:
 
 
 def complaints(data: dict[str, Any], where: str, text: str = "") -> list[PolicyInvalid]:
-    """All that is wrong with a file by itself; `read_tables` raises the first. Arguments as there."""
+    """Return all errors of a file alone; `read_tables` raises the first. Arguments as there."""
     return _examined(data, where, text)[1]
 
 
@@ -653,7 +653,7 @@ def _examined(data: dict[str, Any], where: str, text: str) -> tuple[PolicyFile |
 
 
 def _told_once(details: list[ErrorDetails]) -> Iterator[ErrorDetails]:
-    """All but lists that are too short only because what stands in them is wrong."""
+    """Yield all errors except those of lists that are too short only because their items are invalid."""
     for detail in details:
         loc = detail["loc"]
         inside = any(len(each["loc"]) > len(loc) and each["loc"][: len(loc)] == loc for each in details)
@@ -662,7 +662,7 @@ def _told_once(details: list[ErrorDetails]) -> Iterator[ErrorDetails]:
 
 
 def _repeated(file: PolicyFile) -> Iterator[tuple[tuple[str, int], str]]:
-    """Place and id of each table that bears the id of an earlier one; rules share their ids."""
+    """Yield position and id of each table with the id of an earlier one; rules share their ids."""
     for kinds in (("allow", "deny"), ("quota",)):
         seen: set[str] = set()
         for kind in kinds:
@@ -702,7 +702,7 @@ def _code_and_problem(detail: ErrorDetails) -> tuple[str, str]:
     if kind == "extra_forbidden":
         return _unknown_key(keys)
     if keys == ("schema",):
-        return _CODES.get(kind, "E105"), f"has to be {SCHEMA!r}"
+        return _CODES.get(kind, "E105"), f"must be {SCHEMA!r}"
     problem = detail["msg"].replace("Input should", "should", 1)
     return (kind if kind.startswith("E") else _CODES.get(kind, "E104")), problem
 
@@ -715,7 +715,7 @@ def _unknown_key(keys: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _place(loc: tuple[int | str, ...], data: Any) -> str:
-    """Where in the file, with rules called by their ids: `allow[write-topics].verbs`."""
+    """Return the position in the file, with rules by their ids: `allow[write-topics].verbs`."""
     text, here = "", data
     for part in loc:
         here = _inside(here, part)
@@ -729,5 +729,5 @@ def _place(loc: tuple[int | str, ...], data: Any) -> str:
 def _inside(value: Any, part: int | str) -> Any:
     try:
         return value[part]
-    except (KeyError, IndexError, TypeError):  # The place of something missing, or of a key.
+    except (KeyError, IndexError, TypeError):  # The position of a missing item, or of a key.
         return None

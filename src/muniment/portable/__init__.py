@@ -1,19 +1,19 @@
-"""Systems that are not Linux: what stands in there for its system calls, and what a person there is told.
+"""Support for systems other than Linux: replacements for system calls, and the message for users there.
 
-Nothing of this is loaded on Linux but this file. Elsewhere `kernel` has its calls from `calls`, which on
-Windows are made of paths (`windows`); the rules above them are the same code, so a link, a mount or a name
-that leads elsewhere is refused alike. Standard library only.
+Linux loads only this file of the package. On other systems `kernel` gets its calls from `calls`, which on
+Windows uses paths (`windows`). The rules above them are the same code, so a link, a mount or a redirected
+name is rejected in the same way. Standard library only.
 
-Does not hold, on either:
+Not guaranteed, on both:
 
-- A path is walked a component at a time. Who may write in a root can move a directory between two steps, and
-  a bind mount or volume of the same device is not seen.
-- There is no worker and no fence (`muniment.sandbox.fence`): whoever writes does so unfenced, and only
-  under a policy that says `require = "none"`.
-- A file is replaced by a look and a plain rename (`Landing.PLAIN_RENAME`).
+- A path is walked one component at a time. A process that may write in a root can move a directory between
+  two steps, and a bind mount or volume of the same device is not detected.
+- Worker and fence (`muniment.sandbox.fence`) do not exist: every writer is unconfined, and may write only
+  under a policy with `require = "none"`.
+- A file is replaced by a check and a plain rename (`Landing.PLAIN_RENAME`).
 
-None of it was run on macOS or Windows: tests/surface/library/test_elsewhere.py fakes both, docs/platforms.md
-says how.
+This code was not run on macOS or Windows: tests/surface/library/test_elsewhere.py simulates both, as
+described in docs/platforms.md.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ import sys
 from pathlib import Path
 from typing import Final
 
-IS_LINUX: Final = str(sys.platform) == "linux"  # `str`: for the type checker there is Linux alone.
+IS_LINUX: Final = str(sys.platform) == "linux"  # `str`: the type checker would accept only Linux.
 IS_WINDOWS: Final = str(sys.platform) == "win32"
 
 SYSTEM: Final = {"linux": "Linux", "darwin": "macOS", "win32": "Windows"}.get(sys.platform, sys.platform)
 
 NEEDS_LINUX: Final = (
-    f"on {SYSTEM} nothing fences what an agent does, so Muniment reads here but does not write: "
+    f"on {SYSTEM} Muniment cannot confine an agent, so it only reads memory here and does not write it: "
     'send facts to a daemon on Linux, or use a policy with require = "none" (docs/platforms.md)'
 )
-"""What who writes is told, on one line."""
+"""Message for code that wants to write, on one line."""
 
 
 def is_in_own_folder(path: str | os.PathLike[str]) -> bool:
-    r"""Whether a path leads, links resolved, into the folder of this user, such as `C:\Users\me`.
+    r"""Return whether a path, links resolved, is in the folder of this user, such as `C:\Users\me`.
 
-    Where a system has neither owners nor modes that can be asked, this is what is asked instead: Windows lets
-    nobody else but administrators into it unless the user says so. It says nothing of a file inside that
-    somebody was given rights to.
+    On a system without readable owners and modes, this check replaces theirs: on Windows only the user and
+    administrators may access the folder, unless the user grants more. It does not detect rights that were
+    granted on a single file inside.
     """
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(Path.home()))

@@ -1,9 +1,10 @@
-"""What `kernel.syscalls` gives the kernel, for macOS and Windows: by the standard library, and by the walk.
+"""The interface of `kernel.syscalls` for macOS and Windows, by the standard library and the walk.
 
-`available` is false, so that `kernel.root.choose_resolver` walks. There is no O_PATH: what is examined is
-opened to be read, without waiting and following nothing; a file that may not be read cannot be examined.
+`available` is false, so that `kernel.root.choose_resolver` uses the walk. O_PATH is not
+available: a file is opened for reading to examine it, without waiting and without following links. So an
+unreadable file cannot be examined.
 
-Apart, since it is loaded in the place of `kernel.syscalls` and by nobody else.
+Separate, since it is loaded in place of `kernel.syscalls` only.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ STEP: Final = READ
 
 
 class _NoMachine:
-    """In the place of the numbers of system calls, of which there are none here."""
+    """A placeholder for the numbers of system calls, which do not exist here."""
 
     renameat2: Final = -1
 
@@ -62,16 +63,16 @@ class _NoMachine:
 MACHINE: Final = _NoMachine()
 
 _DIRECTORY, _FILE, _ELSE = 4, 8, 10
-"""`d_type` values of readdir(3): DT_DIR, DT_REG, and DT_LNK for whatever is neither."""
+"""`d_type` values of readdir(3): DT_DIR, DT_REG, and DT_LNK for all others."""
 
 
 class _NoResolver:
-    """What no system but Linux has."""
+    """A placeholder for the resolver that only Linux has."""
 
     name: Final = "openat2"
 
     def open(self, _dir_fd: int, _path: bytes, _purpose: int) -> NoReturn:
-        """Refuse."""
+        """Raise ENOSYS."""
         raise last_error()
 
 
@@ -79,31 +80,31 @@ Openat2Resolver = _NoResolver
 
 
 def available() -> bool:
-    """Whether this system has `openat2`: it does not."""
+    """Return False: `openat2` does not exist on this system."""
     return False
 
 
 def require_known_machine() -> None:
-    """Raise nothing: no call is made by its number here."""
+    """Do nothing: no call is made by its number here."""
 
 
 def last_error() -> OSError:
-    """What a call is answered that this system lacks."""
+    """Return the error of a call that this system lacks."""
     return OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
 
 def renameat2(*_call: object) -> int:
-    """Fail, as where the file system lacks the flags of `renameat2`: then a plain rename is made."""
+    """Return -1, as a file system without the flags of `renameat2`; the caller then uses a plain rename."""
     return -1
 
 
 def fstat(fd: int) -> Any:
-    """What `fd` is; raises OSError."""
+    """Return the status of `fd`; raise OSError."""
     return os.fstat(fd)
 
 
 def entries(fd: int) -> Iterator[tuple[bytes, int]]:
-    """Name and `d_type` of everything in the directory `fd` but `.` and `..`; raises OSError."""
+    """Yield name and `d_type` of each entry of the directory `fd`, without `.` and `..`; raise OSError."""
     with os.scandir(fd) as listed:
         for item in listed:
             is_directory, is_file = item.is_dir(follow_symlinks=False), item.is_file(follow_symlinks=False)
@@ -112,5 +113,5 @@ def entries(fd: int) -> Iterator[tuple[bytes, int]]:
 
 
 def stand_in() -> None:
-    """Put this module where the kernel looks for its system calls; before it imports any."""
+    """Replace `kernel.syscalls` by this module, before the kernel imports it."""
     sys.modules["muniment.kernel.syscalls"] = sys.modules[__name__]

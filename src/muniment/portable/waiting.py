@@ -1,9 +1,9 @@
-"""`os.eventfd` and `select.poll` for systems that lack one: a latch has a number, and who polls waits for it.
+"""`os.eventfd` and `select.poll` for systems that lack one: a latch has a number, for which a poller waits.
 
-Only latches can be waited for (`cancelling.Cancel`); sockets and pipes are waited for by the fence alone,
-which is not there.
+Only latches can be waited for (`cancelling.Cancel`). Only the fence, which does not exist here, waits for
+sockets and pipes.
 
-Apart, since both other systems need it, and Windows more.
+Separate, since macOS and Windows both need it, and Windows needs more.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 from typing import Any, Final
 
 _FIRST: Final = 1 << 24
-"""Numbers begin here; no system gives descriptors that high without being asked to."""
+"""Numbers begin here; a system allocates descriptors that high only on request."""
 
 _changed: Final = threading.Condition()
 _latches: Final[dict[int, bool]] = {}
@@ -30,16 +30,17 @@ class LatchingOs:
         return getattr(os, name)
 
     def eventfd(self, _value: int, _flags: int) -> int:
-        """A new latch, not set."""
+        """Return a new latch, not set."""
         with _changed:
             number = next(numbers)
             _latches[number] = False
         return number
 
     def eventfd_write(self, fd: int, _value: int) -> None:
-        """Set a latch, and wake who polls it.
+        """Set a latch, and wake the pollers.
 
-        May be called by a signal handler in a thread that polls: then it only sets, and that thread sees it.
+        May be called by a signal handler in a thread that polls: then it only sets the latch, and that thread
+        sees it.
         """
         _latches[fd] = True
         if _changed.acquire(blocking=False):
@@ -49,13 +50,13 @@ class LatchingOs:
                 _changed.release()
 
     def close(self, fd: int) -> None:
-        """As `os.close`."""
+        """Close as `os.close`, also latches."""
         if _latches.pop(fd, None) is None:
             os.close(fd)
 
 
 LOOK_SECONDS: Final = 0.05
-"""Seconds between two looks at the latches, where nobody could be woken."""
+"""Seconds between two checks of the latches, if a thread could not be woken."""
 
 
 class _Poll:
@@ -66,7 +67,7 @@ class _Poll:
         self._registered.append(fd)
 
     def poll(self, milliseconds: int) -> list[tuple[int, int]]:
-        """The latches that are set, waiting so long for the first."""
+        """Return the latches that are set; wait up to `milliseconds` for the first."""
         left = milliseconds / 1000
         with _changed:
             while not (ready := [fd for fd in self._registered if _latches.get(fd)]) and left > 0:
@@ -76,7 +77,7 @@ class _Poll:
 
 
 class PolledSelect:
-    """`select`, as far as `poll` goes."""
+    """The part of `select` for `poll`."""
 
     POLLIN: Final = 1
     POLLOUT: Final = 4

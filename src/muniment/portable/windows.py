@@ -1,21 +1,21 @@
-r"""`os` and `fcntl` for Windows, as far as the kernel and the state directory use them.
+r"""The parts of `os` and `fcntl` that the kernel and the state directory use, for Windows.
 
-Python has no descriptors of directories there. So a directory that is opened is a number of ours, its path,
-and its identity (volume and file number):
+Python has no directory descriptors on Windows. So an open directory is a generated number with its path and
+its identity (volume and file number):
 
-- D1. What is opened in a directory has one name, without `\`, `/` or `:`, and no end that Windows would drop.
-  A link is not followed: a symbolic link or a junction (whatever stands for another name) is ELOOP.
-- D2. A directory still is the one that was opened, before a call and after; a file that was opened is what
-  its name then leads to. Else ENOENT or ELOOP, and nothing stays open.
-- D3. A directory that is opened by a path, such as a root, lies in the folder of this user: that is asked in
-  the place of owner and mode, which are then told as his, and his alone (`portable.is_in_own_folder`).
-- D4. A directory is locked by a file of its own in the folder for temporary files, which `msvcrt.locking`
-  locks; Windows ends the lock with the process.
+- D1. A name opened in a directory is a single one, without `\`, `/` or `:`, and without an end that Windows
+  would drop. A link is not followed: a symbolic link or a junction (any name surrogate) is ELOOP.
+- D2. Before and after a call, the directory must be the one that was opened; an opened file must be the one
+  at its name afterwards. If not, the error is ENOENT or ELOOP, and nothing stays open.
+- D3. A directory opened by a path, such as a root, must be in the folder of this user. This check replaces
+  owner and mode, which are then reported as those of this user (`portable.is_in_own_folder`).
+- D4. A directory is locked by a lock file in the folder for temporary files, by `msvcrt.locking`; Windows
+  releases the lock when the process ends.
 
-Does not hold: anything in between the two looks of D2; locks against another user of the machine. Names are
-durable where the file system makes them so: a directory cannot be synced.
+Not guaranteed: anything between the two checks of D2; locks against another user of the machine. Names are
+durable only if the file system makes them so: a directory cannot be synced.
 
-Apart, since no other system loads it. Source: learn.microsoft.com, "Reparse Point Tags" (the bit of a name
+Separate, since no other system loads it. Source: learn.microsoft.com, "Reparse Point Tags" (the bit of a name
 surrogate), "Naming Files, Paths, and Namespaces".
 """
 
@@ -38,7 +38,7 @@ from muniment.portable import is_in_own_folder
 from muniment.portable.waiting import LatchingOs, numbers
 
 _SURROGATE: Final = 0x20000000
-"""In a reparse tag: the file stands for another name. Placeholders of a cloud do not."""
+"""Bit of a reparse tag: the file represents another name. Placeholders of a cloud lack it."""
 
 _READ_ONLY: Final = 1
 
@@ -56,9 +56,9 @@ def _identity(found: _os.stat_result) -> tuple[int, int]:
 
 
 def _as_his(found: _os.stat_result) -> _os.stat_result:
-    """A status in which this user, as whom everything passes, is the owner, and nobody else has rights."""
+    """Return a status with this user as the owner, and no rights for others."""
     times = {name: getattr(found, name) for name in ("st_atime_ns", "st_mtime_ns", "st_ctime_ns")}
-    # Of a link that is no symbolic one Windows tells the type of what it stands for.
+    # For a link that is not symbolic, Windows reports the type of its target.
     mode = _stat.S_IFLNK if _is_link(found) else found.st_mode & ~0o077
     fields = (mode, found.st_ino, found.st_dev, max(1, found.st_nlink), 0, 0)
     seconds = (int(found.st_atime), int(found.st_mtime), int(found.st_ctime))
@@ -73,12 +73,12 @@ class _OpenDirectory:
 
 
 class _DirEntry:
-    """A name in a directory, as of `os.scandir`; what that tells on Windows lacks the file number."""
+    """A name in a directory, as in `os.scandir`, whose entries on Windows lack the file number."""
 
     def __init__(self, name: str, found: _os.stat_result) -> None:
         self.name, self._found = name, found
 
-    def is_file(self, *, follow_symlinks: bool) -> bool:  # noqa: ARG002  as of os.DirEntry
+    def is_file(self, *, follow_symlinks: bool) -> bool:  # noqa: ARG002  as in os.DirEntry
         return _stat.S_ISREG(self._found.st_mode)
 
     def is_dir(self, *, follow_symlinks: bool) -> bool:  # noqa: ARG002
@@ -89,7 +89,7 @@ class _DirEntry:
 
 
 class _Os(LatchingOs):
-    """`os`, where it knows directories by number."""
+    """`os` with numbers for directories."""
 
     O_DIRECTORY: Final = 1 << 28
     O_NOFOLLOW: Final = 1 << 27
@@ -102,7 +102,7 @@ class _Os(LatchingOs):
         self._lock = threading.Lock()
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        """As `os.open` (D1 to D3)."""
+        """Open as `os.open` (D1 to D3)."""
         fd = self._opened(self._where(path, dir_fd), flags, mode, is_beneath=dir_fd is not None)
         try:
             if dir_fd is not None:
@@ -124,7 +124,7 @@ class _Os(LatchingOs):
                     _refuse(errno.EISDIR)
                 return self._open_directory(where, is_beneath=is_beneath)
             if not _stat.S_ISREG(before.st_mode) and not _is_link(before):
-                _refuse(errno.ENXIO)  # It could be waited for.
+                _refuse(errno.ENXIO)  # Opening it could wait.
         native = flags & ~(self.O_DIRECTORY | self.O_NOFOLLOW) | getattr(_os, "O_BINARY", 0)
         fd = _os.open(where, native, mode)
         try:
@@ -136,7 +136,7 @@ class _Os(LatchingOs):
         return fd
 
     def close(self, fd: int) -> None:
-        """As `os.close`."""
+        """Close as `os.close`."""
         with self._lock:
             found = self._open.pop(fd, None)
         if found is None:
@@ -145,43 +145,43 @@ class _Os(LatchingOs):
             _os.close(found.lock)
 
     def fstat(self, fd: int) -> _os.stat_result:
-        """As `os.fstat`; owner and mode as D3 says."""
+        """Return the status as `os.fstat`; owner and mode as in D3."""
         return _as_his(_os.lstat(self._path(fd)) if fd in self._open else _os.fstat(fd))
 
     def stat(self, path: Any, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> _os.stat_result:
-        """As `os.stat`."""
+        """Return the status as `os.stat`."""
         return _as_his(_os.stat(self._where(path, dir_fd), follow_symlinks=follow_symlinks))
 
     @contextlib.contextmanager
     def scandir(self, fd: int) -> Iterator[Iterator[_DirEntry]]:
-        """As `os.scandir`."""
+        """Yield entries as `os.scandir`."""
         path = self._path(fd)
         with _os.scandir(path) as listed:
             yield self._statuses(listed)
         self._path(fd)
 
     def readlink(self, path: Any, *, dir_fd: int) -> bytes:
-        """As `os.readlink` of bytes."""
+        """Return the target as `os.readlink` of bytes."""
         return _os.fsencode(_os.readlink(self._where(path, dir_fd)))
 
     def mkdir(self, path: Any, mode: int, *, dir_fd: int) -> None:
-        """As `os.mkdir`."""
+        """Create a directory as `os.mkdir`."""
         _os.mkdir(self._where(path, dir_fd), mode)
 
     def rmdir(self, path: Any, *, dir_fd: int) -> None:
-        """As `os.rmdir`."""
+        """Remove a directory as `os.rmdir`."""
         _os.rmdir(self._where(path, dir_fd))
 
     def unlink(self, path: Any, *, dir_fd: int) -> None:
-        """As `os.unlink`."""
+        """Remove a file as `os.unlink`."""
         _os.unlink(self._where(path, dir_fd))
 
     def rename(self, old: Any, new: Any, *, src_dir_fd: int, dst_dir_fd: int) -> None:
-        """As `os.rename` of POSIX, which replaces."""
+        """Rename as `os.rename` of POSIX, which replaces."""
         _os.replace(self._where(old, src_dir_fd), self._where(new, dst_dir_fd))
 
     def fsync(self, fd: int) -> None:
-        """As `os.fsync`, of files."""
+        """Sync as `os.fsync`, files only."""
         if fd not in self._open:
             _os.fsync(fd)
 
@@ -189,19 +189,19 @@ class _Os(LatchingOs):
         """Do nothing: rights come from the folder (D3)."""
 
     def pread(self, fd: int, count: int, at: int) -> bytes:
-        """As `os.pread`, for callers that all read by it."""
+        """Read as `os.pread`; safe only if all callers read by it."""
         with self._lock:
             _os.lseek(fd, at, _os.SEEK_SET)
             return _os.read(fd, count)
 
     def geteuid(self) -> int:
-        """The owner of everything here, see D3."""
+        """Return the owner of all files here, see D3."""
         return 0
 
     getegid = geteuid
 
     def statvfs(self, path: Any) -> Any:
-        """As `os.statvfs`, which says nothing here: no file system is known to be read-only."""
+        """Return a status without flags: no file system is known to be read-only here."""
         del path
         return type("Statvfs", (), {"f_flag": 0})
 
@@ -209,7 +209,7 @@ class _Os(LatchingOs):
         """Lock the directory `fd` (D4).
 
         Raises:
-            BlockingIOError: somebody has it.
+            BlockingIOError: another process holds the lock.
         """
         msvcrt = importlib.import_module("msvcrt")
         directory = self._open[fd]
@@ -223,7 +223,7 @@ class _Os(LatchingOs):
         directory.lock = lock
 
     def unlock(self, fd: int) -> None:
-        """Give the lock back; harmless where there is none."""
+        """Release the lock; does nothing if it is not locked."""
         directory = self._open.get(fd)
         if directory is not None and directory.lock is not None:
             lock, directory.lock = directory.lock, None
@@ -236,7 +236,7 @@ class _Os(LatchingOs):
         if not _stat.S_ISDIR(found.st_mode):
             _refuse(errno.ENOTDIR)
         if not is_beneath and not is_in_own_folder(where):
-            raise PermissionError(errno.EACCES, "it lies outside your own folder, where others may write")
+            raise PermissionError(errno.EACCES, "it is outside your user folder, where others may write")
         with self._lock:
             number = next(numbers)
             self._open[number] = _OpenDirectory(where, _identity(found))
@@ -248,7 +248,7 @@ class _Os(LatchingOs):
             _refuse(errno.ELOOP)
 
     def _path(self, fd: int) -> str:
-        """The path of a directory that was opened, if it still leads there (D2)."""
+        """Return the path of an open directory, if it is still the same one (D2)."""
         try:
             directory = self._open[fd]
         except KeyError:
@@ -259,7 +259,7 @@ class _Os(LatchingOs):
         return directory.path
 
     def _where(self, path: Any, dir_fd: int | None) -> str:
-        """The path of a name in a directory (D1), or a path that somebody named."""
+        """Return the path of a name in a directory (D1), or a path that the caller gave."""
         name = _os.fsdecode(path)
         if dir_fd is None:
             return name
@@ -277,12 +277,12 @@ class _Os(LatchingOs):
 
 
 class _Fcntl:
-    """`fcntl.flock`, of directories that nobody waits for."""
+    """`fcntl.flock` for directories, without waiting."""
 
     LOCK_EX, LOCK_NB, LOCK_UN = 2, 4, 8
 
     def flock(self, fd: int, operation: int) -> None:
-        """Lock the directory `fd` or give its lock back; raises as `_Os.lock`."""
+        """Lock the directory `fd` or release its lock; raise as `_Os.lock`."""
         if operation == self.LOCK_UN:
             os.unlock(fd)
         else:

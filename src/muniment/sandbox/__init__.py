@@ -1,1 +1,1 @@
-"""The public confinement: `sandbox`, its tools and its fence. Importing this package does nothing."""
+"""The public confinement: `sandbox`, its tools and its fence. Importing this package has no effect."""

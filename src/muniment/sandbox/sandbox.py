@@ -1,16 +1,17 @@
-r"""Roots, worker and overlay behind three methods: `call`, `changes`, `commit`.
+r"""Roots, worker and overlay, controlled by three methods: `call`, `changes`, `commit`.
 
     with Sandbox(policy="strict", roots={"user": "/srv/memory/user"}) as box:
         box.call("write_file", {"path": "user/editor.md", "content": "Prefers dark mode.\n"})
         box.commit()
 
-C1 Nothing outside the bound roots is read, listed or written by a call or a commit.
-C2 Nothing at all is written before `commit`, and then everything or nothing.
-C3 `enforcement` says what really holds the worker, as it and the kernel say. Where a policy requires more,
-   the worker is ended before it is told anything; with `require = "full"`, before this object exists.
+C1 A call or a commit reads, lists and writes nothing outside the bound roots.
+C2 Nothing is written before `commit`, which writes everything or nothing.
+C3 `enforcement` is the confinement that is really in force, as reported by the worker and the kernel. If a
+   policy requires more, the worker is ended before it receives any data; with `require = "full"`, before
+   this object exists.
 
-Not promised: C1 against native code in the worker under `partial`, and against anything under `none`.
-Attacked by `tests/attacks/`, also by the corpus.
+Not guaranteed: C1 against native code in the worker under `partial`, and against any code under `none`.
+Tested with attacks by `tests/attacks/`, also by the corpus.
 """
 
 from __future__ import annotations
@@ -63,43 +64,43 @@ if TYPE_CHECKING:
     from muniment.sandbox.tools.remote import Bench, RemoteBench
 
 WAIT_SECONDS: Final = 60.0
-"""Seconds that a call outside a run may take, or a commit wait for the locks of its roots; a grep over all
-that a policy lets it scan takes a few."""
+"""Seconds that a call outside a run may take, or that a commit waits for the locks of its roots. A grep over
+all bytes that a policy allows takes a few."""
 
 
 def check_budgets(change_set: ChangeSet, policy: Policy) -> None:
-    """Check the size of what a run proposes; what code adds to it later does not count.
+    """Check the size of a run's proposal; bytes that code adds later do not count.
 
     Raises:
-        BudgetSpent: it holds more files or bytes than a run may write.
+        BudgetSpent: it has more files or bytes than a run may write.
     """
     if len(change_set.changes) > policy.limits.files_written:
-        raise BudgetSpent("the change-set holds more files than a run may write")
+        raise BudgetSpent("the change set has more files than a run may write")
     if sum(item.size for item in change_set.changes) > policy.limits.write_bytes:
-        raise BudgetSpent("the change-set holds more bytes than a run may write")
+        raise BudgetSpent("the change set has more bytes than a run may write")
 
 
 def require(policy: Policy, held: Held) -> None:
-    """Refuse a run that is held less than its policy requires.
+    """Reject a run whose confinement is weaker than its policy requires.
 
     Raises:
-        ConfinementUnavailable: it is; the message names what is missing and what to do.
+        ConfinementUnavailable: it is; the message lists the missing layers and what to do.
     """
     required = policy.confinement.require
     if held.enforcement.satisfies(required):
         return
     if held.enforcement is Enforcement.NONE:
-        remedy = 'run it in a worker, or use a policy that says require = "none"'
+        remedy = 'run it in a worker, or use a policy with require = "none"'
     else:
         remedy = (
-            f"the kernel does not hold {', '.join(held.missing)}; 'muniment doctor' says why, "
-            'or use a policy that requires "partial"'
+            f"the kernel does not enforce {', '.join(held.missing)}; run 'muniment doctor' for the reason, "
+            'or use a policy with require = "partial"'
         )
     raise ConfinementUnavailable(required, held.enforcement, remedy)
 
 
 def check_enforcement(policy: Policy, *, in_process: bool) -> None:
-    """`require`, as far as it is known before a worker is started.
+    """Check the confinement as far as it is known before a worker is started.
 
     Raises:
         ConfinementUnavailable: the tools would run in this process, and the policy requires a worker.
@@ -115,16 +116,16 @@ class Sandbox:
 
     Args:
         policy: a policy, alone or with its files, the name of one, or the path of its file.
-        roots: directory of each scope; every scope must be declared by the policy.
-        symlinks: `"refuse"`: a path that meets a link is an escape; `"beneath"`: it is resolved, as the links
-            are when the first call or the first after a commit is made, and judged as written and as
-            resolved. A link that is absolute or leaves its root is an escape either way.
-        state: directory for ledger and catalog, apart from the roots; None: a private temporary one.
-        in_process: run the tools in this process; the policy must say `require = "none"`. Elsewhere than on
-            Linux they do in any case.
+        roots: directory of each scope; the policy must declare every scope.
+        symlinks: `"refuse"`: a path with a link is an escape; `"beneath"`: links are resolved, as they were
+            at the first call or the first one after a commit, and the path is judged as written and as
+            resolved. A link that is absolute or leaves its root is an escape in both cases.
+        state: directory for ledger and catalog, outside the roots; None: a private temporary one.
+        in_process: run the tools in this process; requires a policy with `require = "none"`. Always so on
+            systems other than Linux.
 
     Raises:
-        PolicyInvalid: the policy does not load, or a file of it lies in a root.
+        PolicyInvalid: the policy does not load, or one of its files is in a root.
         InvalidScope: a root is bound to a scope that the policy does not declare, or no root is given.
         ManagedMemoryUnavailable: a root cannot be used, with the reason.
         ConfinementUnavailable: the policy requires more than this run would have.
@@ -166,20 +167,20 @@ class Sandbox:
         patience: Patience | None = None,
         shown: Shown = NOTHING_SHOWN,
     ) -> Self:
-        """The sandbox of a job's run over roots and a state that the caller has opened and keeps.
+        """Return the sandbox of a job's run over roots and a state that the caller has opened and closes.
 
-        A file must be read there before it may be replaced.
+        In this sandbox, a file must be read before it may be replaced.
 
         Args:
-            policy: judges it.
-            roots: of its scopes.
+            policy: the policy to judge by.
+            roots: roots of its scopes.
             state: ledger and catalog.
-            in_process: as of the constructor.
-            symlinks: what becomes of links beneath the roots.
+            in_process: as for the constructor.
+            symlinks: treatment of links under the roots.
             context: in `clean` runs the worker gets no root.
-            patience: when every wait of the run ends; None: each call or commit has `WAIT_SECONDS`.
-            shown: entries that the run goes by before it begins, with their digests. They count as read where
-                it replaces them, and what it proposes rests on them.
+            patience: the deadline of the run; None: each call or commit has `WAIT_SECONDS`.
+            shown: entries that are injected before the run begins, with their digests. They count as read if
+                the run replaces them, and its proposal depends on them.
 
         Raises:
             ConfinementUnavailable: as the constructor.
@@ -225,7 +226,7 @@ class Sandbox:
 
     @property
     def held(self) -> Held:
-        """What holds the worker of this sandbox, or held the last one. Starts one if there was none.
+        """Return the confinement of the current or last worker. Start a worker if needed.
 
         Raises:
             ConfinementUnavailable: less than the policy requires.
@@ -238,16 +239,16 @@ class Sandbox:
 
     @property
     def enforcement(self) -> Enforcement:
-        """`held`, in one word; raises as that."""
+        """Return the degree of the confinement; raise as `held`."""
         return self.held.enforcement
 
     def call(self, tool: object, arguments: object) -> Outcome:
-        """Carry out one tool call against the overlay; nothing is written.
+        """Execute one tool call on the overlay; nothing is written.
 
         Raises:
             DeadlineExceeded, Cancelled: the wait ended; the overlay is lost.
             WorkerLost: the worker died or broke its protocol; the overlay is lost.
-            ManagedMemoryUnavailable: a root holds more links than are resolved, see `read_links`.
+            ManagedMemoryUnavailable: a root has more links than can be resolved, see `read_links`.
         """
         try:
             for root in self._roots.values():
@@ -262,19 +263,19 @@ class Sandbox:
 
     @property
     def seen(self) -> frozenset[CanonicalPath]:
-        """Paths of which the calls so far showed any text; as they were named, links and all."""
+        """Return the paths of files whose text the calls have returned, as given, links not resolved."""
         return frozenset(self._seen)
 
     def without_links(self, path: CanonicalPath) -> CanonicalPath:
-        """The name under which `path` is read and committed, by the links that the run began with.
+        """Return the path for reading and committing: without links, as they were when the run began.
 
         Raises:
-            PathEscape, BadName: it leads outside, or to no name; see `policy.grammar.resolve`.
+            PathEscape, BadName: it is outside, or not a valid path; see `policy.grammar.resolve`.
         """
         return resolve(path, self._links.get(path.scope, {})).path
 
     def changes(self) -> list[Change]:
-        """What would be committed, in order of paths; raises as `call`."""
+        """Return the changes that would be committed, in order of paths; raise as `call`."""
         return list(changes_of(self._change_set().changes))
 
     def commit(
@@ -288,24 +289,24 @@ class Sandbox:
         dry_run: bool = False,
         accept: Callable[[ChangeSet], None] = lambda _: None,
     ) -> Commit:
-        """Judge what was proposed, commit it and rebuild the indexes of touched scopes.
+        """Judge the proposal, commit it and rebuild the indexes of touched scopes.
 
-        An empty change-set writes nothing. Afterwards the overlay is empty again.
+        An empty change set writes nothing. After the commit the overlay is empty again.
 
         Args:
-            run: who commits, and why; None: the caller himself, who edits.
-            trust: says how far the new bytes are trusted; None: as the owner's.
-            stamp: completes what is committed; None keeps the proposed bytes.
-            rename: says where a new file goes instead; None: where it was proposed.
-            replaced: says where an entry goes whose text is replaced; None: each stays.
+            run: who commits, and why; None: the caller edits directly.
+            trust: returns the trust of the new bytes; None: the owner's.
+            stamp: completes the committed bytes; None keeps the proposed bytes.
+            rename: returns the path of a new file; None: the proposed one.
+            replaced: returns the path of an entry whose text is replaced; None: no entry is renamed.
             dry_run: do everything except writing.
-            accept: is shown the very change-set that is judged then, and raises what it likes.
+            accept: called with the change set that is judged afterwards; may raise to reject it.
 
         Raises:
             RememberPathEscape: a writing tool tried to escape, or the judge found an escape.
             RememberRefused: the judge does not allow a change.
-            PendingReview: the policy wants the owner to look at it first.
-            StoreConflict: a file is no longer what the run read or replaces.
+            PendingReview: the policy requires a review by the owner.
+            StoreConflict: a file is no longer the one that the run read or replaces.
             StateTooNew, ManagedMemoryUnavailable: a root or the state cannot be used, with the reason.
             DeadlineExceeded, Cancelled, WorkerLost: as `call`, before the first write.
         """
@@ -326,7 +327,7 @@ class Sandbox:
                 stamp=stamp,
                 rename=rename,
                 replaced=replaced,
-                # A job whose policy shows it nothing cannot know what is taken.
+                # A job whose policy lets it list nothing cannot know which names are in use.
                 settle_names=self._is_clean or (self._is_job and not self._open_scopes),
                 dry_run=dry_run,
             )
@@ -334,12 +335,12 @@ class Sandbox:
         except PathEscape as error:
             raise RememberPathEscape(error.via, error.requested, error.tool) from error
         except (Refusal, ToolError) as error:
-            raise RememberRefused(f"the change-set was refused: {error}") from error
+            raise RememberRefused(f"the change set was rejected: {error}") from error
         self._disconnect()
         return done
 
     def close(self) -> None:
-        """End the worker; drop what was not committed."""
+        """End the worker; drop uncommitted changes."""
         self._disconnect()
         if not self._owns_all:
             return
@@ -363,12 +364,12 @@ class Sandbox:
         return self._state
 
     def _edit(self) -> Run:
-        """What a caller who commits for himself does."""
+        """Return the run of a direct edit by the caller."""
         task, now = f"edit-{new_ulid()}", timestamp()
         return Run(task, now, Trust.OWNER, "caller", self._policy.label, "edit")
 
     def _change_set(self) -> ChangeSet:
-        """What is proposed; it rests on what was shown whatever a worker says of that."""
+        """Return the proposal, which depends on the injected entries even if a worker does not claim them."""
         proposed = self._bench.change_set() if self._bench else ChangeSet()
         told = (Claim(path, seen) for path, seen in self._shown.items())
         return replace(proposed, claims=tuple(dict.fromkeys((*proposed.claims, *told))))
@@ -382,7 +383,7 @@ class Sandbox:
         return self._bench
 
     def _scopes_to_open(self) -> tuple[Scope, ...]:
-        """The scopes in which the run may list, read or edit, whose roots it holds; none in `clean` runs."""
+        """Return the scopes in which the run may list, read or edit; none in `clean` runs."""
         if self._is_clean:
             return ()
         judge = Judge(self._policy)
@@ -430,7 +431,7 @@ class Sandbox:
             worker.close()
 
     def _note_escape(self, tool: object, arguments: object, outcome: Outcome) -> None:
-        """Remember the first escape by a writing tool, where it ends the run."""
+        """Record the first escape by a writing tool, if it ends the run."""
         if self._escape is not None or self._policy.confinement.on_escape != "abort":
             return
         if outcome.via is not None and isinstance(tool, str) and tool in WRITING_TOOLS:
@@ -438,14 +439,14 @@ class Sandbox:
 
 
 def check_scopes(policy: Policy, roots: Mapping[str, object]) -> None:
-    """Refuse roots that the policy does not know, and a run without any.
+    """Reject roots of undeclared scopes, and a run without roots.
 
     Raises:
         InvalidScope: for the first such scope.
     """
     if not roots:
         known = ", ".join(policy.scopes)
-        raise InvalidScope(f"no root is bound; bind a directory to each scope you need of {known}")
+        raise InvalidScope(f"no root is bound; bind a directory to each scope that you need: {known}")
     for name in roots:
         if name not in policy.scopes:
             raise InvalidScope(f"the policy declares no scope {name!r}; it has {', '.join(policy.scopes)}")

@@ -1,4 +1,5 @@
-"""The broker's side of memory: a change-set is judged, committed and indexed.
+"""The broker's side of memory: judge a change set, commit it and index the result.
 
-Start reading at `commit.py`, whose numbered steps name the other modules. Never imported by a worker.
+Start reading at `commit.py`: its numbered steps refer to the other modules. A worker never imports this
+package.
 """

@@ -1,21 +1,21 @@
-"""The chain of records: what happened, in order, so that a later edit shows.
+"""The audit chain: records of all events, in order, so that a later edit is detected.
 
-Each record is MACed with the one before it, and the last one once more on its own row:
+Each record is MACed with the one before it, and the last one once more in its own row:
 
     body_mac = HMAC(key, body)
     mac_n    = HMAC(key, mac_{n-1}, seq, at, kind, task, body_mac)
     head     = HMAC(key, seq, mac_n)
 
-Holds, against one who can edit `ledger.db` but lacks the key: an edited byte, a removed, inserted or moved
-record and a cut tail are found by `verify`. A body may be gone only where a later record of the kind `erase`
-names it.
+Guaranteed against an attacker who can edit `ledger.db` but does not have the key: `verify` finds an edited
+byte, a removed, inserted or moved record, and a cut tail. A body may be missing only if a later record of the
+kind `erase` lists it.
 
-Does not hold: anything against one who has the key; nor that the whole ledger was put back to an earlier
-state, which only a head that was kept elsewhere shows (`Head`, `verify(…, kept=…)`); nor anything about the
-other tables, though a commit record names the digests of what it changed.
+Not guaranteed: anything against an attacker who has the key. Replacing the complete ledger by an earlier
+state is detected only with a head that was stored elsewhere (`Head`, `verify(…, kept=…)`). Other tables are
+not covered, but a commit record contains the digests of its changes.
 
-Records hold digests and logical paths of what is or was in the memory, never content; of any other path that
-a model named, its shape (`described`).
+Records contain digests and logical paths of entries that are or were in the memory, never content. For any
+other path that a model requested, they contain its shape (`described`).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from muniment.store.state import LedgerState
 from muniment.store.table import Table
 
 ERASE: Final = "erase"
-"""Kind of the records that name which bodies are gone."""
+"""Kind of the records that list erased bodies."""
 
 ALL: Final = 2**62
-"""More records than there ever are."""
+"""More records than there can be."""
 
 DIGEST_CHARS: Final = 16
-"""Of a keyed digest of a path, for people to compare."""
+"""Characters of a keyed digest of a path, for people to compare."""
 
 _DOTS: Final = frozenset({"", ".", ".."})
 _START: Final = bytes(32)
@@ -49,7 +49,7 @@ _HEAD: Final = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The end of the chain, to be kept elsewhere; as text `seq:mac`."""
+    """The end of the chain, to be stored elsewhere; as text `seq:mac`."""
 
     seq: int
     mac: bytes
@@ -59,14 +59,16 @@ class Head:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The head that was written as `text`.
+        """Parse a head from `text`.
 
         Raises:
-            ConfigInvalid: it is none.
+            ConfigInvalid: the text is not a head.
         """
         found = _HEAD.fullmatch(text.strip())
         if found is None:
-            raise ConfigInvalid("this is no head of an audit chain; it looks like 12:0a1b… (64 digits)")
+            raise ConfigInvalid(
+                "invalid head of an audit chain: expected a number and 64 hex digits, such as 12:0a1b…"
+            )
         return cls(int(found[1]), bytes.fromhex(found[2]))
 
 
@@ -77,8 +79,8 @@ class Record:
     Attributes:
         at: ISO-8601, UTC.
         kind: `commit`, `ended`, `review`, `recovery`, `erase`, …
-        task: id of the task that it is about, if any.
-        body: the rest; None once erased.
+        task: id of the task that the record is about, if any.
+        body: the data; None once erased.
     """
 
     seq: int
@@ -89,7 +91,7 @@ class Record:
 
 
 class _Link(NamedTuple):
-    """A record as its row keeps it."""
+    """The row of a record."""
 
     seq: int
     at: str
@@ -110,18 +112,18 @@ class _MarkedEnd(NamedTuple):
 
 _LINKS: Final = Table("record", _Link)
 _RECORDS: Final = Table(
-    "record", Record, broken="record {} is not as it was written; run: muniment audit verify"
+    "record", Record, broken="record {} was changed after it was written; run: muniment audit verify"
 )
 _HEADS: Final = Table("head", _MarkedEnd)
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What `verify` found.
+    """The result of `verify`.
 
     Attributes:
-        problems: each in one line; empty if the chain is whole.
-        head: the end of the chain as it stands.
+        problems: each in one line; empty if the chain is valid.
+        head: the current end of the chain.
     """
 
     records: int
@@ -130,14 +132,14 @@ class Verified:
 
 
 def timestamp(at: datetime | None = None) -> str:
-    """`at`, or now, as the ledger writes it: ISO-8601, UTC, milliseconds."""
+    """Return `at`, or now, in the ledger's format: ISO-8601, UTC, milliseconds."""
     return (at or datetime.now(UTC)).astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def described(requested: str, state: LedgerState, scopes: Collection[str]) -> str:
-    """What is told of a path that a model asked for: its shape, and a keyed digest to know it again by.
+    """Return the shape of a path that a model requested, and a keyed digest to recognise the path.
 
-    Such as `user/<12>/../../<14>.md #…`: only names of `scopes` stand in it.
+    Example: `user/<12>/../../<14>.md #…`. It contains only names of `scopes`.
     """
     first, *rest = requested.split("/")
     shape = "/".join([first if first in scopes else _length(first), *map(_length, rest)])
@@ -152,7 +154,7 @@ def _length(segment: str) -> str:
 
 
 def append(state: LedgerState, at: str, kind: str, task: str | None, body: Mapping[str, Any]) -> None:
-    """Add a record, inside the caller's transaction of the ledger or in one of its own.
+    """Append a record, inside the caller's transaction of the ledger or in a new one.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written.
@@ -170,15 +172,15 @@ def append(state: LedgerState, at: str, kind: str, task: str | None, body: Mappi
 
 
 def records(state: LedgerState, *, task: str | None = None, latest: int = ALL) -> tuple[Record, ...]:
-    """The records in order, all or those of one task.
+    """Return the records in order, all or those of one task.
 
     Args:
-        state: whose ledger.
+        state: has the ledger.
         task: its id.
-        latest: how many at most, the last ones.
+        latest: maximum number of records, the last ones.
 
     Raises:
-        ManagedMemoryUnavailable: the ledger cannot be read, or somebody edited a record so that it cannot be.
+        ManagedMemoryUnavailable: the ledger cannot be read, or a record was edited and cannot be decoded.
     """
     which = "" if task is None else "WHERE task = ? "
     values = (latest,) if task is None else (task, latest)
@@ -186,12 +188,12 @@ def records(state: LedgerState, *, task: str | None = None, latest: int = ALL) -
 
 
 def head(state: LedgerState) -> Head:
-    """The end of the chain, unverified; `0:0…` before the first record."""
+    """Return the end of the chain, unverified; `0:0…` before the first record."""
     return _head_of(state.ledger.rows(_HEAD_ROW))
 
 
 def head_of_copy(ledger: sqlite3.Connection) -> Head:
-    """Likewise, of a copy of a ledger, which may lie where SQLite has no write-ahead log."""
+    """Return the end of the chain in a copy of a ledger, which may be where SQLite has no write-ahead log."""
     return _head_of(ledger.execute(_HEAD_ROW).fetchall())
 
 
@@ -203,15 +205,15 @@ def _head_of(found: Sequence[tuple[Any, ...]]) -> Head:
 
 
 def verify(state: LedgerState, *, kept: Head | None = None) -> Verified:
-    """Check the whole chain.
+    """Check the complete chain.
 
     Args:
-        state: whose ledger.
-        kept: a head from earlier, kept elsewhere; the chain must contain it.
+        state: has the ledger.
+        kept: an earlier head, stored elsewhere; the chain must contain it.
 
-    Cost: two HMACs a record, about 12 µs.
+    Cost: two HMACs for each record, about 12 µs.
     """
-    # As bytes: somebody may have put there what is no text.
+    # As bytes: an attacker may have stored values that are not text.
     columns = ", ".join(f"CAST({name} AS BLOB)" for name in ("at", "kind", "task", "body", "body_mac", "mac"))
     rows = state.ledger.rows(f"SELECT seq, {columns} FROM record ORDER BY seq")  # noqa: S608  names from above
     problems: list[str] = []
@@ -219,10 +221,10 @@ def verify(state: LedgerState, *, kept: Head | None = None) -> Verified:
     macs = [_START]
     for seq, at, kind, task, body, body_mac, mac in rows:
         if seq != len(macs):
-            problems.append(f"record {len(macs)} is missing; nothing behind it can be checked")
+            problems.append(f"record {len(macs)} is missing; the records after it cannot be checked")
             break
         if body is None and erased.get(seq, 0) <= seq:
-            problems.append(f"record {seq}: its body is gone, and no later erasure says so")
+            problems.append(f"record {seq}: its body is missing, and no later erasure lists it")
         if body is not None and state.mac(b"body", body) != body_mac:
             problems.append(f"record {seq}: its body was changed")
         if _mac(state, macs[-1], (seq, at, kind, task), body_mac) != mac:
@@ -235,17 +237,19 @@ def verify(state: LedgerState, *, kept: Head | None = None) -> Verified:
         "(SELECT task FROM record WHERE kind = 'commit' AND task IS NOT NULL)"
     )
     if lost:
-        problems.append(f"of {lost} of the commits the record is gone")
+        problems.append(f"the records of {lost} of the commits are missing")
     if kept is not None and (kept.seq >= len(macs) or macs[kept.seq] != kept.mac):
-        problems.append(f"the head kept elsewhere ({kept.seq}) is not in this ledger: it was cut or replaced")
+        problems.append(
+            f"the head stored elsewhere ({kept.seq}) is not in this ledger: it was cut or replaced"
+        )
     return Verified(len(rows), tuple(problems), Head(len(macs) - 1, macs[-1]))
 
 
 def _end(state: LedgerState) -> tuple[int, bytes]:
-    """The number of the next record, and the MAC that it follows.
+    """Return the number of the next record, and the MAC that it is chained to.
 
-    Where the end was tampered with, what comes next must not make it whole: it follows nothing, which
-    `verify` finds for ever.
+    If the end was tampered with, the next record must not repair it: it is chained to the start value, which
+    `verify` always finds.
     """
     (found,) = state.ledger.rows(
         "SELECT coalesce((SELECT seq FROM head), 0), coalesce((SELECT max(seq) FROM record), 0), "
@@ -265,19 +269,19 @@ def _head_problems(state: LedgerState, last: int, mac: bytes) -> list[str]:
     if seq == last and _head_mac(state, seq, mac) == marked:
         return []
     return [
-        f"the chain ends with record {last}, but that was not written last: records were removed or added"
+        f"the chain ends with record {last}, but another one was written last: records were removed or added"
     ]
 
 
 def _erased(rows: list[tuple[Any, ...]]) -> dict[int, int]:
-    """The number of the last erasure that names a record, by the record's number."""
+    """Return by record number the number of the last erasure that lists the record."""
     named: dict[int, int] = {}
     for seq, _, kind, _, body, _, _ in rows:
         if kind == ERASE.encode() and body is not None:
             try:
                 named |= dict.fromkeys(json.loads(body)["records"], seq)
             except (ValueError, LookupError, TypeError):
-                continue  # Not as it was written, which its own MAC tells.
+                continue  # The record was changed, which its own MAC reveals.
     return named
 
 
@@ -285,7 +289,7 @@ def _mac(
     state: LedgerState, before: bytes, fields: tuple[int, bytes, bytes, bytes | None], body_mac: bytes
 ) -> bytes:
     seq, at, kind, task = fields
-    # No task and an empty one must not look alike.
+    # No task and an empty one must give different MACs.
     named = b"" if task is None else b"task " + task
     return state.mac(b"record", before, b"%d" % seq, at, kind, named, body_mac)
 

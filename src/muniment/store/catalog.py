@@ -1,31 +1,30 @@
-"""The catalog: rows for every entry and name of a root, kept right by looking at what changed and no more.
+"""The catalog: rows for every entry and name of a root, updated by reading only what changed.
 
-On success of `View.refresh`, and of `View.look_again` for the directories that it is given:
+`View.refresh` guarantees, and `View.look_again` for the directories that it is given:
 
-- G1. The rows are what a walk of the whole root would find (N1, N2 below), as long as no file was
-  edited in place: names that came, went or were replaced are found by the times of their directory, which is
-  listed again if they are not as recorded, or were so new when it was last listed that a later change might
-  bear the same time. A file is read again unless inode, size and both times are as recorded.
-- G2. With `sweep`, files that were edited in place are found as well, and what else changes a file without
-  its directory: its mode, its times, a second name.
-- G3. Every entry whose line in the index came, went or changed is in `relisted`.
-- G4. Text, name and description of a held entry are in no row. The full-text rows are those of the entries
-  that can be read and are not held; no others have a vector.
-- G5. A refresh commits what it found each time that it has read `visit.BATCH` files, and the rest at its
-  end. One that fails or is given up leaves rows that are right of their files, and of the directories that it
-  did not end with what has the next one look at them, so that each gets further. `look_again` commits
-  everything or nothing.
+- G1. The rows are the result that a walk of the complete root would have (N1, N2 in `visit.py`), unless a
+  file was edited in place. New, deleted and replaced names are found by the times of their directory. A
+  directory is listed again if its times differ from the record, or if the record is so recent that a later
+  change might have the same time. A file is read again unless inode, size and both times are as recorded.
+- G2. With `sweep`, files that were edited in place are found also, and other changes of a file that do not
+  change its directory: its mode, its times, a second name.
+- G3. Every entry whose line in the index was added, removed or changed is in `relisted`.
+- G4. Text, name and description of a withheld entry are in no row. Full-text rows exist only for entries that
+  are readable and not withheld, and so do vectors.
+- G5. A refresh commits after every `visit.BATCH` files that it read, and at its end. If it fails or is
+  interrupted, the rows that it leaves are correct for their files. The rows of unfinished directories make
+  the next refresh read them, so that each refresh makes progress. `look_again` commits everything or nothing.
 
-`View.complete` is False if anything was not looked at that may hold entries: a directory that could not be
+`View.complete` is False if a part that may contain entries was not read: a directory that could not be
 listed, or more than `MAX_NAMES` names. An index is not rebuilt from such a view, and a collision check on it
-proves nothing. What could not be listed is tried again at each refresh.
+proves nothing. A directory that could not be listed is tried again at each refresh.
 
-What does not hold: that the tree is still so; nothing that is claimed of a file may rest on its row. Only a
-sweep finds an edit in place, and a mount that covers a file. Nothing finds a change that falls into the same
-tick of the clock as the one before it, on a file system whose clock runs behind this machine's.
+Not guaranteed: that the tree is still the same; no security decision about a file may rely on its row. Only a
+sweep finds an edit in place, and a mount that covers a file. A change is never found if it is in the same
+clock tick as the one before it, on a file system whose clock is slower than this machine's.
 
-Locks: `assess` runs inside the catalog's transaction and may read the ledger. So nobody may ask for the
-catalog while holding a transaction of the ledger.
+Locks: `assess` runs inside the catalog's transaction and may read the ledger. So no code may use the catalog
+during a transaction of the ledger.
 
 Attacked in tests/units/store/test_catalog*.py.
 """
@@ -64,7 +63,7 @@ Clock = Callable[[], int]
 """The wall clock: nanoseconds since 1970."""
 
 _Recorded = tuple[int, ...]
-"""Of a directory: inode, `mtime_ns`, `ctime_ns`, and whether these prove nothing."""
+"""Recorded state of a directory: inode, `mtime_ns`, `ctime_ns`, and whether these prove nothing."""
 
 _UNKNOWN: Final[_Recorded] = (0, 0, 0, 1)
 
@@ -79,30 +78,30 @@ _STAMPS_BEHIND: Final = """
 """
 
 _MAX_TURNS: Final = 20
-"""Looks one after the other; what comes later is left to the next."""
+"""Scans in a row; later changes are left to the next refresh."""
 
 _TRIES: Final = 3
-"""Refreshes that may be overtaken by another process before one keeps it out to its end."""
+"""Refreshes that another process may interrupt before one locks it out until the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """One entry as its row says.
+    """One entry, from its row.
 
     Attributes:
         rel: canonical path inside the scope.
-        size: bytes; 0 where even that could not be found out.
+        size: bytes; 0 if unknown.
         digest: of the file; None if it cannot be read.
         name: by front matter, heading or file name; never empty, not cleaned.
-        description: likewise; empty for an entry that cannot be read or is held.
+        description: by the same sources; empty for an entry that is unreadable or withheld.
         type: by front matter, or None.
         keywords: by front matter.
-        trust: who it comes from; the least for one that cannot be read.
+        trust: who it comes from; the lowest for an unreadable one.
         expires: the last day on which it is shown, or a time in UTC; None if never.
-        ends: the last day on which it holds, as its words say; None if they do not.
+        ends: the last day on which it is valid, according to its text; None if the text contains no date.
         readable: whether the file could be read.
-        held: the gate that holds its text back; None if it may be told.
-        note: what was not understood or why it could not be read; empty if nothing.
+        held: the gate that withholds its text; None if it may be shown.
+        note: a part that could not be parsed, or why the file could not be read; else empty.
     """
 
     rel: RelPath
@@ -121,7 +120,7 @@ class CatalogEntry:
 
 
 class _RootBasis(NamedTuple):
-    """What the rows of a root depend on besides its files."""
+    """The inputs of a root's rows, in addition to its files."""
 
     id: str
     basis: str = ""
@@ -129,7 +128,7 @@ class _RootBasis(NamedTuple):
     lacks: int = 0
 
     def is_meant(self, embedder: Embedder) -> bool:
-        """Whether a model made the vectors of all entries that may have one."""
+        """Return whether a model computed the vectors of all entries that may have one."""
         return (self.model, self.lacks) == (embedder.identity, 0)
 
 
@@ -138,25 +137,25 @@ _ROOTS: Final = Table("root", _RootBasis)
 
 
 class ScopeUsage(NamedTuple):
-    """How much entries take: how many files, and their bytes."""
+    """The number of entries and the sum of their bytes."""
 
     files: int
     bytes: int
 
 
 class View:
-    """The rows of one root. Every answer is a query; see the module's docstring for what it means.
+    """The rows of one root. Every method is a query; the module's docstring defines its meaning.
 
     Args:
         catalog: the database.
         key: of the root in it.
         bound: the root.
-        assess: asked for each file that is read, inside the catalog's transaction.
-        embedder: makes the vectors of entries, once for each model. None: those that there are stay.
+        assess: called for each file that is read, inside the catalog's transaction.
+        embedder: computes the vectors of entries, once for each model. None: existing vectors stay.
         clock: the wall clock.
 
     Attributes:
-        scope: whose root it is.
+        scope: the scope of the root.
         root: its handle.
         key: of the root in the catalog.
     """
@@ -179,16 +178,16 @@ class View:
         self._assess = assess
         self._embedder = embedder
         self._clock = clock
-        self._told: tuple[str, Look] | None = None  # How it was brought up to date.
+        self._told: tuple[str, Look] | None = None  # How it was refreshed last.
 
     @property
     def complete(self) -> bool:
-        """Whether everything was looked at that may hold entries."""
+        """Return whether everything that may contain entries was read."""
         ((listed, missed),) = self._rows("SELECT count(*), total(missed) FROM directory WHERE root = ?")
         return bool(listed and not missed)
 
     def directories(self) -> tuple[str, ...]:
-        """Every directory that was listed, sorted; the root is the empty text."""
+        """Return every directory that was listed, sorted; the root is the empty string."""
         return tuple(
             path
             for (path,) in self._rows(
@@ -197,7 +196,7 @@ class View:
         )
 
     def names(self, directory: str) -> frozenset[str] | None:
-        """All names in a directory; None if it was not listed. Names that are not UTF-8 hold surrogates."""
+        """Return all names in a directory; None if it was not listed. Names may have surrogates."""
         listed = "SELECT 1 FROM directory WHERE root = ? AND path = ? AND odd IS NULL"
         if not self._rows(listed, directory):
             return None
@@ -212,13 +211,13 @@ class View:
         return bool(found or self._rows("SELECT digest FROM planned WHERE root = ? AND digest = ?", of))
 
     def alike(self, directory: str, name: str) -> frozenset[str]:
-        """The names in a directory that are `name`, but for case and normalisation.
+        """Return the names in a directory that differ from `name` only by case and normalisation.
 
-        Cost: that of the names in it which are no entry's.
+        Cost: proportional to the names in it that are not entries.
         """
         folded = fold(name)
         entries = self._rows(
-            # The plus keeps SQLite from going through all of the topic.
+            # The plus prevents SQLite from scanning the complete topic.
             "SELECT rel FROM entry WHERE root = ? AND sort = ? AND +topic = ?",
             fold(joined(directory, name)),
             directory,
@@ -229,7 +228,7 @@ class View:
         return frozenset(found)
 
     def usage(self, accepts: Callable[[RelPath], bool] | None = None) -> ScopeUsage:
-        """How much the entries take that `accepts` is true of; None: all of them."""
+        """Return the usage of the entries that `accepts` returns True for; None: all of them."""
         if accepts is None:
             found = self._rows("SELECT files, bytes FROM total WHERE root = ?")
             return ScopeUsage(*found[0]) if found else ScopeUsage(0, 0)
@@ -246,35 +245,35 @@ class View:
         return bool(self._rows(query))
 
     def entry(self, rel: RelPath) -> CatalogEntry | None:
-        """The entry at `rel`, if there is one."""
+        """Return the entry at `rel`, if there is one."""
         return _LISTED.first(self._catalog, "WHERE root = ? AND rel = ?", (self.key, rel))
 
     def entries(self) -> tuple[CatalogEntry, ...]:
-        """All entries, unreadable and held ones too, sorted by path."""
+        """Return all entries, also unreadable and withheld ones, sorted by path."""
         return _LISTED.read(self._catalog, "WHERE root = ? ORDER BY rel", (self.key,))
 
     def topics(self) -> tuple[tuple[str, int], ...]:
-        """The folders that hold entries, sorted, each with how many; the root is the empty text."""
+        """Return the folders that contain entries, sorted, with their numbers; the root is ""."""
         query = "SELECT topic, count(*) FROM entry WHERE root = ? GROUP BY topic ORDER BY topic"
         return tuple(self._rows(query))
 
     def entries_after(self, rel: str, limit: int, topic: str | None = None) -> tuple[CatalogEntry, ...]:
-        """As `entries`, those of one folder or all, behind a path; at most `limit`."""
+        """Return at most `limit` entries after a path, of one folder or of all; otherwise as `entries`."""
         which = "WHERE root = ? AND rel > ?" + ("" if topic is None else " AND topic = ?")
         values = (self.key, rel, *(() if topic is None else (topic,)), limit)
         return _LISTED.read(self._catalog, f"{which} ORDER BY rel LIMIT ?", values)
 
     def saying(self, said: str) -> tuple[CatalogEntry, ...]:
-        """The entries that say something, as `content.words.comparable` has it."""
+        """Return the entries that contain a phrase, compared as by `content.words.comparable`."""
         which = "WHERE +root = ? AND id IN (SELECT entry FROM saying WHERE digest = ?)"  # as in `alike`
         return _LISTED.read(self._catalog, which, (self.key, saying_digest(said)))
 
     def idents(self) -> frozenset[str]:
-        """The ids that entries tell of themselves, which proves nothing."""
+        """Return the ids that entries claim for themselves, which proves nothing."""
         return frozenset(ident for (ident,) in self._rows("SELECT ident FROM entry WHERE root = ?") if ident)
 
     def odd(self) -> tuple[Odd, ...]:
-        """Names that are no entry's though they may look like one, and directories that were not listed."""
+        """Return names that resemble an entry and are not one, and directories that were not listed."""
         names = self._rows("SELECT directory, name, odd FROM name WHERE root = ? AND odd IS NOT NULL")
         directories = self._rows("SELECT path, odd FROM directory WHERE root = ? AND odd IS NOT NULL")
         found = [
@@ -284,16 +283,16 @@ class View:
         return tuple(sorted(found, key=lambda item: (item.path, item.reason)))
 
     def look_again(self, directories: Iterable[str]) -> None:
-        """Bring the rows of some directories up to date: after the caller's own writes there.
+        """Update the rows of some directories, after the caller's writes there.
 
         Args:
-            directories: inside the scope, existing or not; what was made or removed above and beneath them is
-                found as well.
+            directories: inside the scope, existing or not; directories that were created or removed above and
+                under them are found also.
 
         Raises:
             ManagedMemoryUnavailable: the catalog cannot be written.
 
-        Cost: a `newfstatat` a file in each of them, besides reading what changed.
+        Cost: one `newfstatat` for each file in them, and reading the changed files.
         """
         wanted = set(directories)
         if not wanted:
@@ -305,12 +304,12 @@ class View:
             self._visit(connection).run(dict.fromkeys({*stale, *wanted}))
 
     def follow(self, directories: Iterable[str]) -> None:
-        """Bring the rows up to date after the caller's own writes in some directories.
+        """Update the rows after the caller's writes in some directories.
 
         Raises:
             ManagedMemoryUnavailable: the catalog cannot be written.
 
-        Cost: that of `look_again`; where the system tells what changed, that of the names alone.
+        Cost: that of `look_again`; if the system reports changes, proportional to the changed names only.
         """
         if self._told is not None and self._told[1].is_told:
             self.refresh(*self._told)
@@ -318,24 +317,24 @@ class View:
             self.look_again(directories)
 
     def stale(self) -> Collection[str]:
-        """The directories that are not as recorded, or were recorded when nothing proved anything.
+        """Return the directories that differ from their record, or whose record proves nothing.
 
-        Cost: a `newfstatat` a directory, and one query.
+        Cost: one `newfstatat` for each directory, and one query.
         """
         return _stale(self._bound.root, self.known())
 
     def unproven(self) -> Collection[str]:
-        """Those alone that could not be listed: the system may tell of no change there."""
+        """Return only the directories that could not be listed: the system may not report a change there."""
         rows = self._catalog.rows(_UNPROVEN, (self.key, self.key))
         return [path for (path,) in rows]
 
     def edited(self, patience: Patience) -> set[str]:
-        """The directories that hold a file which is not as its row says, by inode, size and times.
+        """Return the directories with a file that differs from its row, by inode, size and times.
 
         Raises:
-            Cancelled, DeadlineExceeded: the patience ended.
+            Cancelled, DeadlineExceeded: `patience` ended.
 
-        Cost: a `newfstatat` a file, 5 µs in all; no transaction.
+        Cost: one `newfstatat` for each file, about 5 µs in all; no transaction.
         """
         found: set[str] = set()
         last: tuple[str, str] = ("", "")
@@ -345,7 +344,12 @@ class View:
         return found
 
     def edited_of(self, rows: Iterable[tuple[str, Sequence[int]]], patience: Patience) -> set[str]:
-        """Likewise of some files, each with what is recorded of it, see `Stamp`."""
+        """Return the directories of files that changed, as `edited`.
+
+        Args:
+            rows: path and recorded stamp of each file, see `Stamp`.
+            patience: ends the check.
+        """
         found: set[str] = set()
         of: defaultdict[str, list[tuple[str, Sequence[int]]]] = defaultdict(list)
         for rel, mark in rows:
@@ -364,12 +368,12 @@ class View:
         return found
 
     def is_swept(self, seconds: int) -> bool:
-        """Whether every file was asked in the last `seconds`, by any process."""
+        """Return whether any process checked every file in the last `seconds`."""
         rows = self._rows("SELECT swept FROM root WHERE id = ?")
         return bool(rows and 0 <= self._clock() // SECOND_NS - rows[0][0] < seconds)
 
     def note_sweep(self) -> None:
-        """Keep that every file was asked just now.
+        """Record that every file was checked just now.
 
         Raises:
             ManagedMemoryUnavailable: the catalog cannot be written.
@@ -380,25 +384,25 @@ class View:
             )
 
     def refresh(self, basis: str, look: Look) -> Self:
-        """Bring the rows up to date (G1 to G5); the view itself.
+        """Update the rows (G1 to G5) and return the view.
 
-        Whoever is about to write holds the lock of the root; readers may call without it.
+        A caller that is about to write holds the lock of the root; readers may call without it.
 
         Args:
-            basis: what rows depend on besides their files, such as a policy's digest; where it is not the one
-                of the refresh before, every file is read again.
-            look: says where to look.
+            basis: the inputs of rows that are not files, such as a policy's digest. If it differs from the
+                one of the previous refresh, every file is read again.
+            look: determines which directories are read.
 
         Raises:
-            ManagedMemoryUnavailable: the catalog cannot be read or written. Nothing that the tree does.
-            Whatever `assess` does; what was committed until then stays (G5).
+            ManagedMemoryUnavailable: the catalog cannot be read or written. Never because of the tree.
+            Exception: any error of `assess`; earlier commits stay (G5).
 
-        Cost: with nothing changed, a `newfstatat` a directory and one query, nothing written.
+        Cost: if nothing changed, one `newfstatat` for each directory and one query; nothing is written.
         """
         self._told = basis, look
         left = _TRIES
         with look.lock:
-            for _ in range(_MAX_TURNS):  # Somebody may make directories faster than they are looked at.
+            for _ in range(_MAX_TURNS):  # Another process may create directories faster than they are read.
                 of_root = self._of_root()
                 if of_root.basis != basis:
                     self._begin_anew(basis)
@@ -414,7 +418,7 @@ class View:
         return self
 
     def _visited(self, stale: Stale, save: Callable[[], bool] | None) -> bool:
-        """Whether directories were visited, without being overtaken."""
+        """Return whether directories were visited without an interruption by another process."""
         with suppress(StoreConflict), self._catalog.transaction() as connection:
             self._visit(connection, save).run(stale)
             return True
@@ -425,19 +429,19 @@ class View:
         return Visit(*of, embedder=self._embedder, now_ns=now_ns, save=save)
 
     def _begin_anew(self, basis: str) -> None:
-        """Have every file read again: nothing that is recorded proves anything on another basis.
+        """Mark every file to be read again: with another basis, the recorded state proves nothing.
 
-        Until then nobody is told of an entry: it might have expired.
+        Until then no entry is shown: it might have expired.
         """
         with self._catalog.transaction() as connection:
             if (of_root := self._of_root()).basis == basis:
-                return  # Somebody else was first, and may have read everything by now.
+                return  # Another process was first, and may have read everything by now.
             connection.execute("UPDATE entry SET ctime_ns = 0, expires = '' WHERE root = ?", (self.key,))
             connection.execute("UPDATE directory SET racy = 1 WHERE root = ?", (self.key,))
             _ROOTS.insert(connection, [of_root._replace(basis=basis)], "INSERT OR REPLACE")
 
     def _have_vectors_made(self, embedder: Embedder) -> None:
-        """Have each file read again whose entry has no vector of a model; until then it is found by words."""
+        """Mark the files of entries without a vector to be read again; until then words find them."""
         with self._catalog.transaction() as connection:
             of_root = self._of_root()
             if of_root.model != embedder.identity:
@@ -455,7 +459,7 @@ class View:
         return _ROOTS.first(self._catalog, "WHERE id = ?", (self.key,)) or _RootBasis(self.key)
 
     def known(self, condition: str = "", *values: str) -> dict[str, _Recorded]:
-        """What is recorded of the directories that meet the condition, and of the root in any case."""
+        """Return the records of the directories that match a condition, and always that of the root."""
         query = f"SELECT path, inode, mtime_ns, ctime_ns, racy FROM directory WHERE root = ? {condition}"  # noqa: S608
         rows = self._rows(query, *values)
         return {"": _UNKNOWN, **{row[0]: row[1:] for row in rows}}
@@ -465,13 +469,13 @@ class View:
 
 
 class Look:
-    """Says where to look: at every directory, and in those that changed; who is told of changes knows better.
+    """Determines which directories are read: here, those that changed; a subclass may receive notifications.
 
     Args:
-        sweep: list all of them, so that every file is asked.
+        sweep: list all directories, so that every file is checked.
 
     Attributes:
-        lock: held meanwhile.
+        lock: held during a refresh.
     """
 
     lock: AbstractContextManager[object] = nullcontext()
@@ -481,29 +485,29 @@ class Look:
 
     @property
     def is_told(self) -> bool:
-        """Whether it is told of all that changes."""
+        """Return whether it receives notifications of all changes."""
         return False
 
     def begin_anew(self) -> None:
-        """Told that files are to be read again which did not change."""
+        """Handle that files must be read again which did not change."""
 
     def stale(self, view: View) -> Stale:
-        """The directories that are to be looked at."""
+        """Return the directories to be read."""
         return dict.fromkeys(view.known() if self._sweep else view.stale())
 
     def has_done(self, _view: View, _listed: Stale) -> bool:
-        """Told that these were; whether nothing is left."""
+        """Handle that directories were read; return whether all are done."""
         return True
 
 
 def _stale(root: Root, known: Mapping[str, _Recorded]) -> list[str]:
-    """Those of the known directories that are to be listed: racy, or not what stands at their path now.
+    """Return the known directories that must be listed: racy ones, and ones that differ from their record.
 
-    Asked by name in the directory that holds them, which is reached without following a link.
+    Each is checked by name in its parent directory, which is opened without following a link.
 
     Args:
         root: its handle.
-        known: what is recorded, of the root at least.
+        known: the records, at least that of the root.
     """
     children: defaultdict[str, list[str]] = defaultdict(list, {"": []})
     for path in known:

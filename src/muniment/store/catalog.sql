@@ -1,11 +1,11 @@
--- The tables of the catalog, which is made anew and never migrated: `state.CATALOG_VERSION`.
+-- The tables of the catalog, which is recreated and never migrated: `state.CATALOG_VERSION`.
 
 CREATE TABLE root (
     id TEXT PRIMARY KEY,         -- as in the ledger
-    basis TEXT NOT NULL,         -- what rows but for vectors depend on besides their files
-    model TEXT NOT NULL DEFAULT '',  -- which made its vectors; '' before there are any
-    lacks INTEGER NOT NULL DEFAULT 0,  -- 1: entries came or changed meanwhile without one
-    swept INTEGER NOT NULL DEFAULT 0  -- second since 1970 at which every file was asked last
+    basis TEXT NOT NULL,         -- inputs of the rows (without vectors) that are not files
+    model TEXT NOT NULL DEFAULT '',  -- that computed its vectors; '' before the first
+    lacks INTEGER NOT NULL DEFAULT 0,  -- 1: entries were added or changed without a vector
+    swept INTEGER NOT NULL DEFAULT 0  -- second since 1970 when every file was checked last
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE directory (
     root TEXT NOT NULL,
@@ -13,19 +13,19 @@ CREATE TABLE directory (
     inode INTEGER NOT NULL,
     mtime_ns INTEGER NOT NULL,
     ctime_ns INTEGER NOT NULL,
-    racy INTEGER NOT NULL,       -- 1: what is above proves nothing; it is listed again at the next look
-    names INTEGER NOT NULL,      -- how many it holds
+    racy INTEGER NOT NULL,       -- 1: the columns above prove nothing; list it again at the next refresh
+    names INTEGER NOT NULL,      -- number of names in it
     odd TEXT,                    -- why it was not listed; NULL: it was
-    missed INTEGER NOT NULL,     -- 1: there may be entries in it that nobody saw
+    missed INTEGER NOT NULL,     -- 1: it may contain entries that were not found
     PRIMARY KEY (root, path)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX directory_unproven ON directory (root, path) WHERE racy;
-CREATE TABLE name (              -- what is in a directory and no entry
+CREATE TABLE name (              -- names in a directory that are not entries
     root TEXT NOT NULL,
     directory TEXT NOT NULL,
     name BLOB NOT NULL,          -- not always UTF-8
-    odd TEXT,                    -- why it is no entry though it may look like one
-    walked INTEGER NOT NULL,     -- 1: a directory that has a row of its own
+    odd TEXT,                    -- why it is not an entry although it looks like one
+    walked INTEGER NOT NULL,     -- 1: a directory with a row in `directory`
     PRIMARY KEY (root, directory, name)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE entry (
@@ -38,7 +38,7 @@ CREATE TABLE entry (
     inode INTEGER NOT NULL,
     size INTEGER NOT NULL,
     mtime_ns INTEGER NOT NULL,
-    ctime_ns INTEGER NOT NULL,   -- 0: it changed so shortly before it was read that times prove nothing
+    ctime_ns INTEGER NOT NULL,   -- 0: it changed just before it was read, so times prove nothing
     digest TEXT NOT NULL,        -- of the file; '' if it cannot be read
     name TEXT NOT NULL,
     description TEXT NOT NULL,
@@ -46,15 +46,15 @@ CREATE TABLE entry (
     keywords TEXT NOT NULL,      -- JSON
     trust TEXT NOT NULL,
     expires TEXT,                -- the last day on which it is shown, here; or a time, in UTC
-    ends TEXT,                   -- the last day on which it holds, as its words say
-    ident TEXT,                  -- by its own provenance, which anybody may write
-    updated TEXT NOT NULL DEFAULT '',  -- likewise, to the second; '' if it does not say
-    sees TEXT NOT NULL DEFAULT '',  -- likewise: what it replaces or is about too, with spaces between
+    ends TEXT,                   -- the last day on which it is valid, by its text
+    ident TEXT,                  -- from its provenance, which any program may write
+    updated TEXT NOT NULL DEFAULT '',  -- also from there, to the second; '' if missing
+    sees TEXT NOT NULL DEFAULT '',  -- also from there: replaced and related entries, separated by spaces
     readable INTEGER NOT NULL,
-    held TEXT,                   -- the gate that holds its text back
+    held TEXT,                   -- the gate that withholds its text
     mixed INTEGER NOT NULL DEFAULT 0,  -- 1: it has sentences of the owner, and others of lower trust
     note TEXT NOT NULL,
-    line TEXT NOT NULL,          -- of the index; '' once it has expired, for then it is in none
+    line TEXT NOT NULL,          -- of the index; '' after it has expired, when no index lists it
     line_bytes INTEGER NOT NULL,
     UNIQUE (root, rel)
 ) STRICT;
@@ -66,18 +66,18 @@ CREATE INDEX entry_that_ends ON entry (root, expires) WHERE expires > '' AND lin
 CREATE INDEX entry_seen ON entry (root, topic, rel, inode, size, mtime_ns, ctime_ns);
 CREATE INDEX entry_withheld ON entry (root) WHERE held IS NOT NULL OR NOT readable;
 CREATE INDEX entry_in_time ON entry (root, mtime_ns, topic, length(rel), rel);
-CREATE TABLE saying (            -- what an entry says by itself, also one item of a list
+CREATE TABLE saying (            -- a phrase of an entry, or one item of a list
     digest TEXT NOT NULL,        -- see `rows.saying_digest`
     entry INTEGER NOT NULL,
     PRIMARY KEY (digest, entry)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX saying_of ON saying (entry);
-CREATE TABLE vector (            -- what an entry means, where there is a model for that
-    id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used again: another vector gets a new one
+CREATE TABLE vector (            -- the meaning of an entry, if there is a model
+    id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused: another vector gets a new one
     entry INTEGER NOT NULL UNIQUE,
     value BLOB NOT NULL          -- one signed byte for each dimension
 ) STRICT;
-CREATE TABLE meant (             -- by which is known whether vectors came or went
+CREATE TABLE meant (             -- reveals whether vectors were added or deleted
     one INTEGER PRIMARY KEY CHECK (one = 1),
     series TEXT NOT NULL,        -- of which catalog
     changes INTEGER NOT NULL     -- counted by the triggers below
@@ -89,7 +89,7 @@ END;
 CREATE TRIGGER vector_went AFTER DELETE ON vector BEGIN
     UPDATE meant SET changes = changes + 1;
 END;
-CREATE TABLE total (             -- kept by the triggers below
+CREATE TABLE total (             -- updated by the triggers below
     root TEXT PRIMARY KEY,
     files INTEGER NOT NULL,
     bytes INTEGER NOT NULL
@@ -118,20 +118,20 @@ CREATE TABLE page (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX page_by_file ON page (root, rel);
 CREATE INDEX page_by_slot ON page (root, slot, entries);
-CREATE TABLE relisted (          -- entries whose line came, went or changed since the index was written
-    id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used again: what is relisted once more gets a new one
+CREATE TABLE relisted (          -- entries whose line was added, removed or changed since the index was written
+    id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused: an entry that is relisted again gets a new one
     root TEXT NOT NULL,
     topic TEXT NOT NULL,
     key TEXT NOT NULL,
     UNIQUE (root, topic, key) ON CONFLICT REPLACE  -- so insert plainly, never OR IGNORE
 ) STRICT;
-CREATE TABLE written (           -- index files as they were last written: a shortcut, never a claim
+CREATE TABLE written (           -- index files as they were last written: a cache, not a source of truth
     root TEXT NOT NULL,
     rel TEXT NOT NULL,
     digest TEXT NOT NULL,
     PRIMARY KEY (root, rel)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE planned (           -- index files that were about to be written when it was noted
+CREATE TABLE planned (           -- index files that were about to be written when the row was added
     root TEXT NOT NULL,
     rel TEXT NOT NULL,
     digest TEXT NOT NULL,
@@ -140,4 +140,4 @@ CREATE TABLE planned (           -- index files that were about to be written wh
 CREATE VIRTUAL TABLE text USING fts5 (
     name, description, body, context, tokenize = 'porter unicode61'
 );
-CREATE VIRTUAL TABLE word USING fts5vocab (text, 'row');  -- in how many rows a word stands
+CREATE VIRTUAL TABLE word USING fts5vocab (text, 'row');  -- number of rows that contain a word

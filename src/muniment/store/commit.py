@@ -1,8 +1,9 @@
-"""Commit change-sets: the kernel's transaction, with the names, trust, reviews and indexes of a store.
+"""Commit change sets: the kernel's transaction, with the names, trust, reviews and indexes of a store.
 
-`commit` reads from top to bottom: roll back interrupted commits, name files (`naming.py`), read what is
-there, make the final bytes with their trust (`trust.py`) and front matter, judge them, queue what the owner
-has to approve, write. Catalog and indexes come last: they can be rebuilt, so they do not stop a commit.
+`commit` reads from top to bottom: roll back interrupted commits, name files (`naming.py`), read the current
+state, create the final bytes with their trust (`trust.py`) and front matter, judge them, queue the changes
+that the owner must approve, write. Catalog and indexes come last: they can be rebuilt, so they do not stop a
+commit.
 """
 
 from __future__ import annotations
@@ -49,26 +50,28 @@ Stamp = Callable[[bytes, bytes | None, CanonicalPath, Run], bytes]
 
 
 NewName = Callable[[FileChange, bool], RelPath]
-"""Where an entry goes whose text is replaced: from the change, and whether its new text is trusted more."""
+"""Returns the path of an entry whose text is replaced, given the change and whether the new text is trusted
+more.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a commit is bound to.
+    """The options of a commit.
 
     Attributes:
-        policy: judges it.
-        patience: how long to wait for locks, and whether to begin writing at all.
-        trust: says how far the new bytes are trusted.
-        stamp: makes the final bytes; None keeps the proposed ones.
-        rename: says where a new file goes instead; None: where it was proposed.
-        replaced: says where an entry goes whose text is replaced, and whether the new text is trusted more is
-            the last argument; None: each stays.
-        settle_names: give a new file whose name is taken another one, instead of a conflict; for
-            runs that were not allowed to know what is there.
-        dry_run: write nothing; what would wait for review only notes that.
-        reviewed: the owner has approved exactly this.
-        attended: nobody has; removals wait for the owner too.
+        policy: judges the commit.
+        patience: how long to wait for locks, and whether to begin writing.
+        trust: returns the trust of the new bytes.
+        stamp: returns the final bytes; None: use the proposed ones.
+        rename: returns another path for a new file; None: use the proposed one.
+        replaced: returns the path for an entry whose text is replaced; its last argument is whether the new
+            text is trusted more. None: each entry stays.
+        settle_names: if the name of a new file exists, use another one instead of a conflict; for runs that
+            could not know the existing names.
+        dry_run: write nothing; a change that would wait for review only adds a note.
+        reviewed: the owner has approved exactly this commit.
+        attended: a user is present. If not, removals wait for the owner also.
     """
 
     policy: Policy
@@ -88,12 +91,12 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What was committed, without indexes, and what a person should know of it.
+    """A committed change set, without indexes, and the notes about it for a user.
 
     Attributes:
-        trust: the least of the new bytes; None: nothing but removals.
-        rejected: how many of the parts rested on what is no longer so.
-        repeated: the task had committed before; this is what it did then.
+        trust: the lowest trust of the new bytes; None: only removals.
+        rejected: number of parts whose assumptions are outdated.
+        repeated: the task had committed before; this is the earlier result.
     """
 
     changes: tuple[Change, ...] = ()
@@ -105,30 +108,31 @@ class Commit:
 
 
 def granting(policy: Policy, verbs: Iterable[Verb], paths: Iterable[CanonicalPath]) -> Policy:
-    """A policy with the terms of another one, which grants verbs on files that their owner named alone."""
+    """Return a copy of a policy that grants verbs only on the files that their owner listed."""
     rule = Rule("named", tuple(verbs), tuple(f"/{each.text}" for each in paths))
     return replace(policy, layers=(Layer("owner", (rule,), ()),))
 
 
 def commit(parts: Sequence[ChangeSet], terms: Terms) -> Commit:
-    """Commit `parts` in one transaction of the kernel; do nothing at all if they hold no change.
+    """Commit `parts` in one transaction of the kernel; do nothing if they contain no change.
 
     Args:
-        parts: each is committed whole or dropped; those that are not dropped are one commit.
-        terms: what it is bound to.
+        parts: each is committed completely or dropped; the remaining ones form one commit.
+        terms: the options.
 
     Raises:
-        PathEscape: something in a change-set lies outside its root.
+        PathEscape: a path in a change set is outside its root.
         Refusal, ToolError: the judge does not allow a change.
-        PendingReview: the owner has to look at it first.
-        StoreConflict: every part was dropped, or somebody changed a file while it was written.
+        PendingReview: the owner must approve the change first.
+        StoreConflict: every part was dropped, or another process changed a file during the write.
         ManagedMemoryUnavailable: a root or the state cannot be locked or written. Nothing is changed, or the
-            next command rolls it back before anything else is done.
+            next command rolls the change back first.
         DeadlineExceeded, Cancelled: before the first write.
         PlatformUnsupported: as `policy.platforms.require_writing`.
 
-    Cost: two durable transactions; an fsync a file and directory; a look at each known directory of the
-    touched scopes, and at every file of those that changed.
+    Cost: two durable transactions; one fsync for each file and directory; one stat for each known directory
+        of
+    the touched scopes, and for every file of changed directories.
     """
     if not joint(parts).changes:
         return Commit()
@@ -175,7 +179,7 @@ def commit(parts: Sequence[ChangeSet], terms: Terms) -> Commit:
 def _with_final_names(
     parts: Sequence[ChangeSet], terms: Terms, facts: CatalogFacts, locked: LockedRoots
 ) -> tuple[Sequence[ChangeSet], Mapping[CanonicalPath, FileChange]]:
-    """Return the parts with the names of `Terms`, and by new name the change of an entry that had another."""
+    """Return the parts with final names, and by new path the original change of each renamed entry."""
     origins: dict[CanonicalPath, FileChange] = {}
     views = {scope: facts.view(scope) for scope in locked}
     if terms.rename is not None:
@@ -194,7 +198,7 @@ def _with_final_names(
 
 
 def _with_text(part: ChangeSet, locked: LockedRoots) -> ChangeSet:
-    """Return the part with the current text of each file that a change still rests on."""
+    """Return the part with the current text of each file that still has the base of its change."""
     changes = []
     for change in part.changes:
         try:
@@ -207,7 +211,7 @@ def _with_text(part: ChangeSet, locked: LockedRoots) -> ChangeSet:
 
 
 def _name_of_replaced(new_name: NewName, terms: Terms, change: FileChange, _names: object) -> RelPath:
-    """Return where an entry goes whose text is replaced; less trusted text leaves it where it is."""
+    """Return the path for a replaced entry; it does not move if the new text is trusted less."""
     old = _authorship(change.path, change.before or b"", terms).trust
     new = terms.trust(change, old).trust
     return new_name(change, not old.satisfies(new)) if new.satisfies(old) else change.path.rel
@@ -216,7 +220,7 @@ def _name_of_replaced(new_name: NewName, terms: Terms, change: FileChange, _name
 def _authorship(path: CanonicalPath, content: bytes, terms: Terms) -> Authorship:
     key, found = root_key(terms.state, terms.roots[path.scope]), digest(content)
     if not is_current(terms.state, key, path.rel, found):
-        raise StoreConflict((path.text,))  # Somebody changed the file of a working copy.
+        raise StoreConflict((path.text,))  # Another program changed a file of the working copy.
     source = source_of(terms.state, key, path.rel, found)
     return authorship_at(terms.state, key, path, content, terms.policy, source)
 
@@ -226,7 +230,7 @@ class _Draft:
     """A change with its final bytes.
 
     Attributes:
-        trust_before: the most trusted author of the text before; None: there is none.
+        trust_before: the most trusted author of the text before; None: the file is new.
         author: who the new text comes from.
     """
 
@@ -254,8 +258,8 @@ def _draft(change: FileChange, origin: FileChange, terms: Terms) -> _Draft:
 def _hold_for_review(
     judged: Judged, drafts: Sequence[_Draft], terms: Terms, journal: LedgerJournal
 ) -> Sequence[str]:
-    """Raise `PendingReview` if the owner has to approve; of a dry run return notes that say so."""
-    found = dict.fromkeys(  # This may refuse, also what the owner reviewed.
+    """Raise `PendingReview` if the owner must approve; for a dry run, return notes about that instead."""
+    found = dict.fromkeys(  # This may deny, even if the owner approved.
         reason
         for each in drafts
         for reason in reasons_for_review(
@@ -270,7 +274,7 @@ def _hold_for_review(
     if terms.reviewed:
         return ()
     if not terms.attended and any(each.change.after is None for each in drafts):
-        reasons = (*reasons, "it removes entries, and nobody was there to say yes")
+        reasons = (*reasons, "it removes entries, and no user was present to confirm that")
     if reasons and not terms.dry_run:
         waiting, policy = judged.change_set, terms.policy.digest
         review_id = hold(terms.state, terms.run, waiting, reasons, policy=policy, roots=terms.roots)
@@ -294,7 +298,7 @@ def _update_derived(
     facts: CatalogFacts,
     locked: LockedRoots,
 ) -> Iterator[str]:
-    """Bring catalog and indexes up to date with the written files; yield lines for a person."""
+    """Update catalog and indexes after a write; yield notes for a user."""
     tell_degraded(landed)
     temporary = partial(temporary_of_index, token)
     for scope in locked:

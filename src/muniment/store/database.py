@@ -1,16 +1,16 @@
-"""One SQLite database of the state directory: a connection that threads share, and errors for people.
+"""One SQLite database of the state directory: a connection that threads share, and readable errors.
 
-On success of `Database`:
+`Database` guarantees:
 
-- D1 the file is private (0600, and so what SQLite puts beside it) and no link was followed to it.
-- D2 one transaction at a time; a second thread waits for the first, another process up to `BUSY_SECONDS`.
-- D3 whatever SQLite or the system reports is a `ManagedMemoryUnavailable` that says what to do.
+- D1 The file is private (0600, and also the files that SQLite adds). No link was followed to open it.
+- D2 One transaction at a time: a second thread waits for the first, another process up to `BUSY_SECONDS`.
+- D3 Every error of SQLite or the system becomes a `ManagedMemoryUnavailable` that states what to do.
 
-Does not hold: anything on a network file system, where SQLite's locks and shared memory do not work.
+Not guaranteed: anything on a network file system. SQLite's locks and shared memory do not work there.
 
 Source: sqlite.org/wal.html; sqlite.org/pragma.html, `synchronous`; sqlite.org/rescode.html;
-sqlite.org/c3ref/progress_handler.html (it ends one query of a connection that threads share, where
-sqlite3_interrupt() would end whichever runs).
+sqlite.org/c3ref/progress_handler.html (it ends one query of a connection that threads share;
+sqlite3_interrupt() would end any query that runs).
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from muniment.kernel.syscalls import os
 
 T = TypeVar("T")
 
-# -- beside ------------------------------------------------------------------------------------------
+# -- shared descriptors ------------------------------------------------------------------------------
 #
 # Reads files of a directory as bytes while this process may have databases in it open.
 #
-# Locks of a process on a file end when it closes any descriptor of that file, whoever opened it. Without
-# its locks a database that is still open here looks closed to other processes, and one of them would delete
-# its write-ahead log. So what was opened here is closed only once no connection to the directory is left,
-# or no name of the file. Until then whoever reads it again does so by the same descriptor: a file has one
-# at most.
+# A process loses its locks on a file when it closes any descriptor of that file, no matter which code opened
+# it. Without its locks, a database that is still open here seems closed to other processes, and one of them
+# would delete its write-ahead log. Therefore a descriptor is closed only if no connection to the directory
+# is left, or if the file no longer has a name. Until then, later readers of the file share that descriptor:
+# there is at most one for each file.
 #
 # Source: fcntl(2), advisory record locking; sqlite.org/howtocorrupt.html, 2.2.
 
@@ -54,7 +54,7 @@ _CONNECTIONS: Final[Counter[Path]] = Counter()
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """A descriptor, and how many read by it now."""
+    """A shared descriptor and the number of its current readers."""
 
     fd: int
     readers: int = 0
@@ -64,17 +64,17 @@ _HELD: Final[dict[Path, list[_Held]]] = {}
 
 
 class OwnReading:
-    """A file from its start on, at a place of this reader's own."""
+    """A file that is read from its start, with a separate position."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._at = 0
 
     def read(self, size: int) -> bytes:
-        """The next `size` bytes; fewer at the end.
+        """Return the next `size` bytes; fewer at the end of the file.
 
         Raises:
-            OSError: they cannot be read.
+            OSError: the file cannot be read.
         """
         data = os.pread(self._fd, size, self._at)
         self._at += len(data)
@@ -82,13 +82,13 @@ class OwnReading:
 
 
 def connected(directory: Path) -> None:
-    """A database in a directory is open from now on, or about to be opened."""
+    """Count a database in a directory that is about to be opened."""
     with _LOCK:
         _CONNECTIONS[directory.resolve()] += 1
 
 
 def disconnected(directory: Path) -> None:
-    """A database in a directory was closed, or is about to be closed as the last one."""
+    """Stop counting a database in a directory that was closed, or is about to be closed as the last one."""
     key = directory.resolve()
     with _LOCK:
         _CONNECTIONS[key] -= 1
@@ -99,10 +99,10 @@ def disconnected(directory: Path) -> None:
 
 @contextmanager
 def reading(path: Path) -> Iterator[OwnReading]:
-    """A file to be read.
+    """Open a file for reading, by a descriptor shared with other readers.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the file cannot be opened.
     """
     key = path.parent.resolve()
     with _LOCK:
@@ -117,7 +117,7 @@ def reading(path: Path) -> Iterator[OwnReading]:
 
 
 def _held(key: Path, path: Path) -> _Held:
-    """The descriptor of a file, opened if there is none yet."""
+    """Return the shared descriptor of a file; open it if needed."""
     found = path.stat()
     ours = _HELD.get(key, [])
     for each in ours:
@@ -129,7 +129,7 @@ def _held(key: Path, path: Path) -> _Held:
 
 
 def _let_go(key: Path) -> None:
-    """Close what nobody reads any more, as far as no lock of a connection can depend on it."""
+    """Close the descriptors without readers on which no lock of a connection can depend."""
     left: list[_Held] = []
     for each in _HELD.pop(key, ()):
         if each.readers or (key in _CONNECTIONS and os.fstat(each.fd).st_nlink):
@@ -142,55 +142,57 @@ def _let_go(key: Path) -> None:
 
 # -- ledger ------------------------------------------------------------------------------------------
 #
-# What a ledger is kept in: this machine's SQLite below, or a PostgreSQL that nodes share
-# (`fleet/postgres.py`). Statements are written once, in words that both take; parameters are `?`, or `?1`
-# where one comes twice.
+# The storage of a ledger: this machine's SQLite (below), or a PostgreSQL that nodes share
+# (`fleet/postgres.py`). Statements use SQL that both understand. Parameters are `?`, or `?1` if one occurs
+# twice.
 
 
 class Cursor(Protocol):
-    """What a statement gave."""
+    """The result of a statement."""
 
     @property
     def rowcount(self) -> int:
-        """How many rows it changed."""
+        """Return the number of rows that the statement changed."""
 
     def fetchone(self) -> Any:
-        """The next row; None: no more."""
+        """Return the next row; None after the last one."""
 
     def fetchall(self) -> list[Any]:
-        """All rows that are left."""
+        """Return the remaining rows."""
 
     def __iter__(self) -> Iterator[Any]: ...
 
 
 class Transaction(Protocol):
-    """A transaction that is open."""
+    """An open transaction."""
 
     def execute(self, statement: str, values: Sequence[Any] = ..., /) -> Cursor:
-        """Carry out a statement."""
+        """Execute a statement."""
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
-        """Carry it out for each of some rows."""
+        """Execute a statement once for each row."""
 
 
 class Ledger(Protocol):
-    """Tables that transactions change one after the other, and threads share."""
+    """Tables that threads share, changed by one transaction at a time."""
 
     @property
     def name(self) -> str:
-        """What people know it by."""
+        """Return the display name of the ledger."""
 
     def transaction(self) -> AbstractContextManager[Transaction]:
-        """A write transaction: committed when the block ends, rolled back when it raises. They nest as one.
+        """Open a write transaction: commit it when the block ends, roll it back if the block raises.
+
+        Nested transactions act as one.
 
         Raises:
-            ManagedMemoryUnavailable: it cannot be written. Nothing of the transaction holds.
+            ManagedMemoryUnavailable: the ledger cannot be written. The transaction has no effect.
         """
 
     def carry_out(self, work: Callable[[Transaction], T]) -> T:
-        """Return what `work` returns, from one `transaction`.
+        """Return the result of `work`, run in one `transaction`.
 
-        Where the ledger is a file, an interrupt at any moment leaves no transaction open.
+        If the ledger is a file, an interrupt at any moment leaves no transaction open.
         """
         with self.transaction() as opened:
             return work(opened)
@@ -198,35 +200,38 @@ class Ledger(Protocol):
     def rows(
         self, query: str, values: Sequence[Any] = (), *, patience: Patience | None = None
     ) -> list[tuple[Any, ...]]:
-        """The rows of one query; inside a transaction as that sees them.
+        """Return the rows of one query; inside a transaction, as that transaction sees them.
 
         Raises:
-            ManagedMemoryUnavailable: it cannot be read.
-            Cancelled, DeadlineExceeded: the patience ended.
+            ManagedMemoryUnavailable: the ledger cannot be read.
+            Cancelled, DeadlineExceeded: `patience` ended.
         """
 
     def each(self, query: str) -> AbstractContextManager[Iterator[tuple[Any, ...]]]:
-        """The rows of a query one after the other, where all do not fit into memory; raises as `rows`."""
+        """Yield the rows of a query one by one, if all of them may not fit into memory; raises as `rows`."""
 
     def is_lasting(self) -> bool:
-        """Whether a transaction is open, which an error of a statement may have ended."""
+        """Return whether a transaction is still open. An error of a statement may have ended it."""
 
     def limit(self, patience: Patience) -> None:  # noqa: ARG002  a server limits its statements itself
-        """Have every later statement fail once a patience has ended, where the ledger is a file.
+        """Make every later statement fail after `patience` has ended, if the ledger is a file.
 
-        Cost: as `rows` with a patience, which lifts it.
+        Cost: as `rows` with `patience`, which removes this limit.
         """
         return
 
     @property
     def failures(self) -> int:
-        """How often it could not be asked or written, where it is elsewhere."""
+        """Return the number of failed reads and writes, if the ledger is on a server."""
         return 0
 
     def tidy(self) -> bool:
-        """Leave nothing of rows that went beside the tables, as far as nobody has to be waited for.
+        """Remove deleted rows from the files next to the tables, without waiting for a process.
 
-        A server sees to it by itself.
+        A server does this by itself.
+
+        Returns:
+            Whether nothing is left.
 
         Raises:
             ManagedMemoryUnavailable: as `transaction`.
@@ -234,60 +239,60 @@ class Ledger(Protocol):
         return True
 
     def scrub(self) -> None:
-        """Leave nothing of rows that went in the tables either.
+        """Remove deleted rows from the tables also.
 
-        A server sees to it when it next vacuums; its backups are its operator's.
+        A server does this at its next vacuum. Its backups are the operator's responsibility.
 
         Raises:
             ManagedMemoryUnavailable: as `transaction`.
 
-        Cost: where it is a file, that is written anew.
+        Cost: if the ledger is a file, rewrites that file.
         """
         return
 
     def version(self) -> int:
-        """A number that is another one once somebody else has changed anything, unless the server tells."""
+        """Return a number that differs after a change by another process; a server notifies instead."""
         return 0
 
     def is_lost(self) -> bool:
-        """Whether it is no longer where it was opened."""
+        """Return whether the ledger was moved or deleted after it was opened."""
         return False
 
     def close(self) -> None:
-        """Give back what it holds; harmless when repeated."""
+        """Release its resources; harmless when repeated."""
         return
 
 
 # -- database ----------------------------------------------------------------------------------------
 
 BUSY_SECONDS: Final = 30.0
-"""Seconds that a transaction waits for one of another process; each takes some milliseconds."""
+"""Seconds that a transaction waits for one of another process; each takes a few milliseconds."""
 
 COMPANIONS: Final = ("", "-wal", "-shm", "-journal")
-"""What SQLite adds to the name of a database for the files beside it; first the database itself."""
+"""Suffixes of the files of a database: first the database itself, then the files that SQLite adds."""
 
 _PAUSE: Final = 0.05
-"""Seconds between two looks whether a caller still waits for a lock."""
+"""Seconds between two checks whether a caller still waits for a lock."""
 
 _STEPS: Final = 2_000
-"""Instructions of SQLite's machine between two looks whether a caller still waits for a query: some 20 µs."""
+"""Instructions of SQLite's virtual machine between two checks whether a caller still waits: about 20 µs."""
 
 _PRIVATE: Final = 0o600
 _PRIMARY: Final = 0xFF
-"""The part of an SQLite code that says what kind of error it is."""
+"""The bits of an SQLite result code that contain the primary code."""
 
-_FULL: Final = "the disk is full; make room and try again"
+_FULL: Final = "the disk is full; free some space and try again"
 _READ_ONLY: Final = "it cannot be written: the file system is read-only"
-_FORBIDDEN: Final = "this user may not read and write it; correct its owner and permissions"
+_FORBIDDEN: Final = "this user cannot read and write it; correct its owner and permissions"
 _FAILING: Final = "the disk reports an error while reading or writing"
-_DAMAGED: Final = "is damaged or no database; bring it back from a backup"
+_DAMAGED: Final = "is damaged or not a database; restore it from a backup"
 
 _SQLITE: Final = {
     sqlite3.SQLITE_FULL: _FULL,
     sqlite3.SQLITE_READONLY: _READ_ONLY,
     sqlite3.SQLITE_PERM: _FORBIDDEN,
-    sqlite3.SQLITE_CANTOPEN: "cannot be opened; see that this user may write in its directory",
-    sqlite3.SQLITE_BUSY: f"another process has kept it busy for {BUSY_SECONDS:.0f} s; try again",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened; check that this user can write to its directory",
+    sqlite3.SQLITE_BUSY: f"another process has locked it for {BUSY_SECONDS:.0f} s; try again",
     sqlite3.SQLITE_IOERR: _FAILING,
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_NOTADB: _DAMAGED,
@@ -295,22 +300,22 @@ _SQLITE: Final = {
 }
 _SYSTEM: Final = {
     errno.ENOSPC: _FULL,
-    errno.EDQUOT: "the disk quota is used up; make room and try again",
+    errno.EDQUOT: "the disk quota is used up; free some space and try again",
     errno.EROFS: _READ_ONLY,
     errno.EACCES: _FORBIDDEN,
     errno.EPERM: _FORBIDDEN,
     errno.EIO: _FAILING,
-    errno.ELOOP: "is a symbolic link; put the file itself there",
+    errno.ELOOP: "is a symbolic link; replace it by the file itself",
     errno.EISDIR: "is a directory; move it away",
 }
 
 
 @contextmanager
 def held(lock: threading.Lock | threading.RLock, patience: Patience) -> Iterator[None]:
-    """Hold a lock of a thread.
+    """Hold the lock of a thread during the block.
 
     Raises:
-        Cancelled, DeadlineExceeded: the patience ended before.
+        Cancelled, DeadlineExceeded: `patience` ended before the lock was free.
     """
     while not lock.acquire(timeout=_PAUSE):
         patience.check()
@@ -321,15 +326,15 @@ def held(lock: threading.Lock | threading.RLock, patience: Patience) -> Iterator
 
 
 class Database(Ledger):
-    """One connection, for one transaction at a time; threads wait for each other.
+    """One connection for one transaction at a time; threads wait for each other.
 
     Args:
-        path: made empty if it is missing.
-        synchronous: SQLite's word for what a commit waits for: `FULL`, the disk; `NORMAL`, nothing.
-        cache_kib: KiB of it that are held in memory at most.
+        path: created empty if it is missing.
+        synchronous: SQLite's keyword: a commit waits for the disk (`FULL`) or for nothing (`NORMAL`).
+        cache_kib: maximum size of SQLite's page cache, in KiB.
 
     Raises:
-        ManagedMemoryUnavailable: it cannot be used, with the reason.
+        ManagedMemoryUnavailable: the database cannot be used, with the reason.
     """
 
     def __init__(self, path: Path, *, synchronous: str, cache_kib: int = 2_000) -> None:
@@ -337,7 +342,7 @@ class Database(Ledger):
         self._synchronous, self._cache_kib = synchronous, cache_kib
         self._lock = threading.RLock()
         self._is_open = False
-        connected(path.parent)  # Before it has any locks that could be lost.
+        connected(path.parent)  # Before the connection has any locks that could be lost.
         try:
             self._connection = self._connect()
         except BaseException:
@@ -347,7 +352,7 @@ class Database(Ledger):
 
     @property
     def name(self) -> str:
-        """Its path."""
+        """Return its path, printable."""
         return printable(str(self.path))
 
     def _connect(self) -> sqlite3.Connection:
@@ -367,18 +372,20 @@ class Database(Ledger):
                 raise
         if mode != "wal":
             connection.close()
-            raise unavailable(self.path, "its file system lacks what SQLite needs; keep it on a local disk")
+            raise unavailable(
+                self.path, "its file system does not support SQLite's WAL mode; move it to a local disk"
+            )
         return connection
 
     def begin_anew(self, script: str, version: int) -> None:
-        """Delete the database and make an empty one, for everybody who holds this object.
+        """Delete the database and create an empty one; every user of this object then sees the new one.
 
         Args:
-            script: makes its tables.
-            version: to be written into it.
+            script: SQL that creates its tables.
+            version: its `user_version`.
 
         Raises:
-            ManagedMemoryUnavailable: the directory cannot be written; then only `close` can be called.
+            ManagedMemoryUnavailable: the directory cannot be written; after that only `close` may be called.
         """
         with self._lock:
             self._connection.close()
@@ -391,11 +398,13 @@ class Database(Ledger):
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """A write transaction: committed when the block ends, rolled back when it raises. They nest as one.
+        """Open a write transaction: commit it when the block ends, roll it back if the block raises.
+
+        Nested transactions act as one.
 
         Raises:
-            ManagedMemoryUnavailable: the disk is full, read-only or broken, the file is no database, or
-                another process held it for `BUSY_SECONDS`. Nothing of the transaction holds.
+            ManagedMemoryUnavailable: the disk is full, read-only or broken, the file is not a database, or
+                another process locked it for `BUSY_SECONDS`. The transaction has no effect.
         """
         with self._lock, reporting(self.path):
             if self._is_open:
@@ -407,14 +416,17 @@ class Database(Ledger):
                 yield self._connection
                 self._connection.execute("COMMIT")
             except BaseException:
-                with suppress(sqlite3.Error):  # SQLite rolls some failed transactions back by itself.
+                with suppress(sqlite3.Error):  # SQLite rolls back some failed transactions by itself.
                     self._connection.execute("ROLLBACK")
                 raise
             finally:
                 self._is_open = False
 
     def carry_out(self, work: Callable[[Transaction], T]) -> T:
-        """See `Ledger`. A generator that an interrupt leaves suspended would keep its transaction open."""
+        """Return the result of `work`; see `Ledger`.
+
+        A generator that an interrupt leaves suspended would leave its transaction open.
+        """
         with self._lock, reporting(self.path):
             if self._is_open:
                 return work(self._connection)
@@ -432,13 +444,13 @@ class Database(Ledger):
             return result
 
     def save(self) -> bool:
-        """Inside a transaction that is in no other one: commit what it did, and begin the next.
+        """Commit the changes of the outermost transaction and begin the next one.
 
         Returns:
             Whether no other process wrote in between.
 
         Raises:
-            ManagedMemoryUnavailable: as `transaction`; what was committed stays.
+            ManagedMemoryUnavailable: as `transaction`; changes that were committed stay.
         """
         version = "PRAGMA data_version"
         with reporting(self.path):
@@ -450,20 +462,19 @@ class Database(Ledger):
     def rows(
         self, query: str, values: Sequence[object] = (), *, patience: Patience | None = None
     ) -> list[tuple[Any, ...]]:
-        """The rows of one query; inside a transaction as that sees them.
+        """Return the rows of one query; inside a transaction, as that transaction sees them.
 
         Args:
             query: SQL.
             values: of its parameters.
-            patience: ends the wait for other threads, and the query while it runs, within `_PAUSE` seconds;
-                not the wait for another process (D2), which one that only reads hardly ever has. None:
-                however long it takes.
+            patience: ends the wait for other threads, and the running query, within `_PAUSE` seconds. It does
+                not end the wait for another process (D2), which a reader rarely has. None: no limit.
 
         Raises:
             ManagedMemoryUnavailable: as `transaction`.
-            Cancelled, DeadlineExceeded: the patience ended; queries of other threads go on.
+            Cancelled, DeadlineExceeded: `patience` ended; queries of other threads continue.
 
-        Cost: with a patience, a look at it every `_STEPS` instructions.
+        Cost: with `patience`, one check of it every `_STEPS` instructions.
         """
         if patience is None:
             with self._lock, reporting(self.path):
@@ -494,7 +505,7 @@ class Database(Ledger):
                 self._connection.set_progress_handler(None, 0)
 
     def limit(self, patience: Patience) -> None:
-        """See `Ledger`."""
+        """Limit later statements; see `Ledger`."""
 
         def has_ended() -> bool:
             return time.monotonic() >= patience.deadline or (
@@ -506,7 +517,7 @@ class Database(Ledger):
 
     @contextmanager
     def bare(self) -> Iterator[sqlite3.Connection]:
-        """The connection outside any transaction, for what cannot be in one, such as `VACUUM`.
+        """Yield the connection outside any transaction, for statements such as `VACUUM`.
 
         Raises:
             ManagedMemoryUnavailable: as `transaction`.
@@ -516,49 +527,52 @@ class Database(Ledger):
 
     @contextmanager
     def each(self, query: str) -> Iterator[Iterator[tuple[Any, ...]]]:
-        """See `Ledger`."""
+        """Yield the rows of a query one by one; see `Ledger`."""
         with self.bare() as connection:
             yield iter(connection.execute(query))
 
     def is_lasting(self) -> bool:
-        """See `Ledger`: SQLite takes back a whole transaction where the disk is full, for one."""
+        """Return whether a transaction is open; SQLite itself may roll it back, as on a full disk."""
         return self._connection.in_transaction
 
     def version(self) -> int:
-        """See `Ledger`."""
+        """Return the data version; see `Ledger`."""
         return int(self.rows("PRAGMA data_version")[0][0])
 
     def is_lost(self) -> bool:
-        """See `Ledger`: another file, or none, is where its path leads.
+        """Return whether the path now resolves to another file or to none; see `Ledger`.
 
         Cost: one `stat`.
         """
         return _identity(self.path) != self._file
 
     def scrub(self) -> None:
-        """See `Ledger`."""
+        """Overwrite deleted rows; see `Ledger`."""
         with self.bare() as connection:
             connection.execute("PRAGMA secure_delete = ON")
             connection.execute("VACUUM")
         self.drain()
 
     def drain(self) -> None:
-        """Move what stands in the write-ahead log into the database and empty the log.
+        """Move the content of the write-ahead log into the database and empty the log.
 
         Raises:
-            ManagedMemoryUnavailable: as `transaction`; also where another process reads for `BUSY_SECONDS`.
+            ManagedMemoryUnavailable: as `transaction`; also if another process reads for `BUSY_SECONDS`.
         """
         ((is_busy, _, _),) = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
         if is_busy:
             raise unavailable(self.path, _SQLITE[sqlite3.SQLITE_BUSY])
 
     def tidy(self) -> bool:
-        """As `drain`, but waits for nobody; whether the log is empty now.
+        """Empty the log as `drain` does, without waiting for another process.
+
+        Returns:
+            Whether the log is empty now.
 
         Raises:
             ManagedMemoryUnavailable: as `transaction`.
 
-        Cost: two fsyncs where anything stands in the log.
+        Cost: two fsyncs if the log is not empty.
         """
         with self.bare() as connection:
             connection.execute("PRAGMA busy_timeout = 0")
@@ -577,17 +591,17 @@ class Database(Ledger):
                 disconnected(self.path.parent)
 
     def is_damaged(self, error: ManagedMemoryUnavailable) -> bool:
-        """Whether an error says that this very database is damaged."""
+        """Return whether an error reports that this database is damaged."""
         return is_corrupt(error) and error.what == self.name
 
 
 def distrust_schema(connection: sqlite3.Connection) -> None:
-    """Have SQLite trust neither the schema nor the pages of a database that may be anybody's.
+    """Make SQLite distrust the schema and the pages of a database that an attacker may have written.
 
     Raises:
-        sqlite3.Error: it is no database.
+        sqlite3.Error: the file is not a database.
 
-    Cost: some microseconds.
+    Cost: a few microseconds.
     """
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
@@ -596,7 +610,7 @@ def distrust_schema(connection: sqlite3.Connection) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file a path leads to; None: to none."""
+    """Return device and inode of the file that a path resolves to; None if missing."""
     try:
         found = path.stat()
     except OSError:
@@ -605,7 +619,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def delete(path: Path) -> None:
-    """Delete a database that nobody here has open.
+    """Delete a database that this process does not have open.
 
     Raises:
         ManagedMemoryUnavailable: the directory cannot be written.
@@ -616,7 +630,7 @@ def delete(path: Path) -> None:
 
 
 def is_corrupt(error: ManagedMemoryUnavailable) -> bool:
-    """Whether a database was found to be damaged, rather than busy, full or out of reach."""
+    """Return whether an error means a damaged database, rather than a busy, full or inaccessible one."""
     if isinstance(error.__cause__, UnicodeDecodeError):
         return True
     code = getattr(error.__cause__, "sqlite_errorcode", 0)
@@ -625,13 +639,13 @@ def is_corrupt(error: ManagedMemoryUnavailable) -> bool:
 
 @cache
 def migrations(package: str) -> Mapping[int, str]:
-    """The scripts that make the tables of a ledger: the numbered files of a package, in order."""
+    """Return the scripts that create the tables of a ledger: the numbered files of a package, in order."""
     found = (each for each in files(package).joinpath("migrations").iterdir() if each.name[:4].isdigit())
     return dict(sorted((int(each.name[:4]), each.read_text("utf-8")) for each in found))
 
 
 def statements(script: str) -> Iterator[str]:
-    """The statements of a script; `executescript` would commit the transaction that they belong to."""
+    """Yield the statements of a script; `executescript` would commit the transaction that they belong to."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
@@ -641,14 +655,14 @@ def statements(script: str) -> Iterator[str]:
 
 
 def make_private(path: Path) -> None:
-    """Make sure that a file is there, ours alone, and no link, before anything else opens it.
+    """Ensure that a file exists, is private and is not a link, before any other code opens it.
 
-    SQLite gives the mode of a database to the files beside it. One that is there is not opened: to close it
-    would take away the locks that this process has on it by other connections, and another process would
-    delete the write-ahead log from under them (sqlite.org/howtocorrupt.html, 2.2).
+    SQLite gives the mode of a database to the files that it adds. An existing file is not opened: closing it
+    would release the locks that this process has on it by other connections. Another process would then
+    delete the write-ahead log that they still use (sqlite.org/howtocorrupt.html, 2.2).
 
     Raises:
-        OSError: the system refuses.
+        OSError: the system denies access.
     """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE))
@@ -659,7 +673,7 @@ def make_private(path: Path) -> None:
 
 
 def _problem(path: Path) -> int:
-    """The error number with which a file cannot be opened to read and write; 0: it can."""
+    """Return the error number of opening a file for reading and writing; 0 if it can be opened."""
     mode = path.lstat().st_mode
     if stat.S_ISLNK(mode):
         return errno.ELOOP
@@ -672,24 +686,25 @@ def _problem(path: Path) -> int:
 
 @contextmanager
 def reporting(path: Path) -> Iterator[None]:
-    """Turn errors of SQLite and the system about `path` into `ManagedMemoryUnavailable` (D3)."""
+    """Convert errors of SQLite and the system about `path` into `ManagedMemoryUnavailable` (D3)."""
     try:
         yield
     except sqlite3.Error as error:
         raise unavailable(path, _meaning(error)) from error
-    except UnicodeDecodeError as error:  # SQLite quotes the bytes of a damaged schema, and Python cannot.
+    # SQLite quotes the bytes of a damaged schema, and Python cannot decode them.
+    except UnicodeDecodeError as error:
         raise unavailable(path, _DAMAGED) from error
     except OSError as error:
         raise unavailable(path, _SYSTEM.get(error.errno or 0) or error.strerror or str(error)) from error
 
 
 def unavailable(what: Path | str, reason: str) -> ManagedMemoryUnavailable:
-    """The error that says why a file of the state directory, or a ledger, cannot be used."""
+    """Return the error that states why a file of the state directory, or a ledger, cannot be used."""
     return ManagedMemoryUnavailable(printable(str(what)), reason)
 
 
 def _meaning(error: sqlite3.Error) -> str:
     code = getattr(error, "sqlite_errorcode", 0)
     if code == sqlite3.SQLITE_IOERR_SHMSIZE:
-        return _FULL  # The shared memory beside the database could not grow.
+        return _FULL  # The shared-memory file could not grow.
     return _SQLITE.get(code & _PRIMARY) or str(error)

@@ -1,25 +1,24 @@
-"""Erases a file or what a task did, for good: from the memory and from everything in the state directory.
+"""Erase a file, or everything a task did, permanently from the memory and the state directory.
 
-Steps of `erase`; a process that is killed between any two leaves a state in which running it again finishes:
+Steps of `erase`; if the process is killed between any two of them, running it again finishes the job:
 
-1. What interrupted commits left is taken back. Files that are still there are removed, by a commit; then the
-   directories above them that stand empty.
-2. One transaction of the ledger, under the locks of the roots: the bytes, names and digests of every version
-   go, with the provenance, the pending reviews and the records that name them; likewise the versions of
-   *other* files that hold a piece of the same text which no file holds any more, and what tasks of lanes hold
-   of it (`tasks.py`). A record names the records whose bodies went. Keyed digests stay in `forgotten`, so
-   that no dream writes the text again. What sessions of hosts were told goes whole (`told.py`). Before,
-   transcripts that hold some of it are deleted.
-3. The ledger is written anew without its free pages, its log emptied; copies from upgrades go.
-4. The catalog is deleted, and made again with the indexes.
+1. Roll back interrupted commits. Remove existing files by a commit, then the empty directories above them.
+2. In one transaction of the ledger, under the locks of the roots: delete the bytes, names and digests of
+   every version, with the provenance, the pending reviews and the records that refer to them. Also delete the
+   versions of *other* files that contain a piece of the same text which no file contains any longer, and that
+   text in tasks of lanes (`tasks.py`). A record lists the records whose bodies were deleted. Keyed digests
+   stay in `forgotten`, so that no dream writes the text again. The injected entries of all hook sessions are
+   deleted (`told.py`). Before the transaction, transcripts that contain some of the text are deleted.
+3. Rewrite the ledger without its free pages and empty its log; delete the copies from upgrades.
+4. Delete the catalog, and rebuild it with the indexes.
 
-Does not cover: blocks of the file system, backups, other copies that somebody made, what the provider of a
-model keeps, the history of a version control system. Processes that have the memory open hold the old
-catalog, deleted but readable to them, until they end.
+Not covered: blocks of the file system, backups, other copies, the data of a model's provider, the history of
+a version control system. Processes that have the memory open can read the deleted catalog until they end.
 
-A task of a lane that runs and holds some of it must end first; that is looked at before step 1 and in step 2.
+A task of a lane that runs and contains some of the text must end first; this is checked before step 1 and in
+step 2.
 
-`left_over` checks: it reads every file of the state directory as bytes, and what is JSON as what it says.
+`left_over` verifies the result: it reads every file of the state directory as bytes, and JSON also decoded.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ from muniment.store.upkeep import rebuild, recover_all, view_of
 from muniment.types import ErasePlan, EraseResult
 from muniment.types.keys import RootKey
 
-# -- emptied -----------------------------------------------------------------------------------------
+# -- empty directories ---------------------------------------------------------------------------------
 #
 # Removes directories that an undo or an erasure has left empty.
 
@@ -84,13 +83,13 @@ from muniment.types.keys import RootKey
 def remove_emptied(
     roots: Mapping[Scope, BoundRoot], directories: Collection[CanonicalPath], patience: Patience
 ) -> None:
-    """Remove `directories` where nothing stands in them any more, the innermost first.
+    """Remove `directories` that are empty now, the innermost first.
 
-    Under the locks, since a commit that is under way may be about to put a file there.
+    This runs under the locks, because a commit may be about to create a file there.
 
     Raises:
-        ManagedMemoryUnavailable: the system refuses.
-        DeadlineExceeded, Cancelled: somebody held the lock of a root.
+        ManagedMemoryUnavailable: the system denies it.
+        DeadlineExceeded, Cancelled: another process held the lock of a root.
     """
     scopes = {directory.scope for directory in directories}
     if scopes:
@@ -98,28 +97,28 @@ def remove_emptied(
             remove_directories(directories, held)
 
 
-# -- receipt -----------------------------------------------------------------------------------------
+# -- receipt -------------------------------------------------------------------------------------------
 #
-# What an erasure would do, and what it did: values.
+# The preview and the result of an erasure: values.
 
 NOT_COVERED: Final = (
     "blocks of the file system, backups and other copies, transcripts that were moved, version control, "
     "the provider of a model"
 )
-"""What no erasure here reaches, for people."""
+"""Places that an erasure does not cover, for people."""
 
 
-# -- erasure -----------------------------------------------------------------------------------------
+# -- erasure -------------------------------------------------------------------------------------------
 #
-# What the ledger holds of files that are to be erased, and how it goes; `erase.py` says when.
+# The data of a target in the ledger, and how it is deleted; `erase` defines when.
 #
-# Text may stand in versions of files, each one side of a row of `change`; in what waits for a review and why;
-# in notes, in records and in tasks of lanes (`tasks.py`). One walk goes over all of it, twice: first for what
-# is the target's own, then for what holds a run of its text which no file holds any more.
+# Text may be in versions of files (each one side of a row of `change`), in pending reviews and their reasons,
+# in notes, in records and in tasks of lanes (`tasks.py`). All of it is read twice. The first pass finds the
+# target's own items. The second finds items that contain a run of its text which no file contains any longer.
 #
-# E1 What says something is the target's own if it is of a task that wrote it, or if a string names the path,
-#    or says just what was asked for then. JSON is read before it is compared. What can only be a fixed word
-#    or a name (`_WORDS`) is not compared.
+# E1 An item is the target's own if its task wrote the target, or if one of its strings contains the path, or
+#    is exactly the request. JSON is decoded before it is compared. Fields that contain only fixed words or
+#    names (`_WORDS`) are not compared.
 
 _File = tuple[RootKey, RelPath]
 _Place = Literal["before", "after", "review", "notes", "record", "task"]
@@ -128,10 +127,10 @@ _Key = tuple[int | str, ...]
 _WORDS: Final = frozenset(
     {"code", "context", "decidedBy", "enforcement", "scope", "topic", "touchedScopes", "touchedTopics"}
 )
-"""Fields that hold fixed words, or names of scopes and models. Any other may hold text."""
+"""Fields that contain fixed words, or names of scopes and models. Any other field may contain text."""
 
 _PATHS: Final = frozenset({"filesTouched", "filePath", "paths"})
-"""Fields that hold logical paths, one a string."""
+"""Fields that contain logical paths, one in each string."""
 
 
 def _gone(side: str) -> tuple[str, str]:
@@ -150,17 +149,18 @@ _GONE: Final[Mapping[_Place, Sequence[str]]] = {
     "notes": ("UPDATE change_set SET notes = '[]' WHERE id = ?1",),
     "record": ("UPDATE record SET body = NULL WHERE seq = ?1",),
 }
-"""What takes something out of a place of the ledger, by its key there; `tasks.clear` does with tasks."""
+"""Statements that delete an item of each kind in the ledger, by its key; `tasks.clear` does this for tasks.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class EraseTarget:
-    """What is to be erased.
+    """The target of an erasure.
 
     Attributes:
-        files: every version of these.
-        paths: their logical paths, by every name that their scopes had or have.
-        tasks: what is known of these besides files.
+        files: all versions of these are erased.
+        paths: their logical paths, by every name that their scopes have or had.
+        tasks: all other data of these is erased also.
     """
 
     files: frozenset[_File]
@@ -170,14 +170,14 @@ class EraseTarget:
 
 @dataclass(frozen=True, slots=True)
 class TargetTraces:
-    """What the ledger holds of a target.
+    """The data of a target in the ledger.
 
     Attributes:
-        at: the keys of what goes, by its place.
-        other_paths: the logical paths of other files of which versions go.
+        at: the keys of the items to delete, by kind.
+        other_paths: the logical paths of other files that lose versions.
         tasks: that wrote the target's versions.
-        facts: keyed digests of what they were asked, and of the text itself.
-        lane_tasks: those of lanes that are to be cleared.
+        facts: keyed digests of their requests, and of the text itself.
+        lane_tasks: tasks of lanes to clear.
         runs: of its text.
     """
 
@@ -190,26 +190,26 @@ class TargetTraces:
 
     @property
     def versions(self) -> int:
-        """How many versions of files go."""
+        """Return the number of versions to delete."""
         return len(self.at["before"]) + len(self.at["after"])
 
     @property
     def records(self) -> tuple[int, ...]:
-        """The numbers of the records of which the bodies go."""
+        """Return the numbers of the records whose bodies are deleted."""
         return tuple(int(seq) for (seq,) in self.at["record"])
 
 
 @dataclass(frozen=True, slots=True)
 class _HeldText:
-    """Something that stands in the ledger and may be of a text.
+    """An item of the ledger that may contain text.
 
     Attributes:
-        task: that wrote or asked it.
+        task: that wrote or requested it.
         files: that it is about.
         texts: bytes of these.
-        said: what it says besides, see `_said`; each string with the name of its field.
-        fact: keyed digest of what was asked; empty: of nothing.
-        path: of the one file that it is a version of; empty: it is none.
+        said: its other strings, see `_said`; each with the name of its field.
+        fact: keyed digest of the request; empty if not known.
+        path: of the file that it is a version of; empty if it is not a version.
     """
 
     place: _Place
@@ -222,11 +222,11 @@ class _HeldText:
     path: str = ""
 
     def holds(self, runs: Runs) -> bool:
-        """Whether anything of it holds a run."""
+        """Return whether any part of the item contains a run."""
         return any(map(runs.found_in, (*self.texts, *(text.encode() for _, text in self.said))))
 
     def says(self, named: Sequence[re.Pattern[str]], paths: Collection[str]) -> bool:
-        """Whether it names one of `paths`, for which `named` looks in what is no path (E1)."""
+        """Return whether the item refers to one of `paths`; `named` finds them in other strings (E1)."""
         return any(
             text in paths if field in _PATHS else any(each.search(text) for each in named)
             for field, text in self.said
@@ -234,7 +234,7 @@ class _HeldText:
 
 
 class _Forgotten(NamedTuple):
-    """A keyed digest of what must not be learnt again."""
+    """A keyed digest of a text that must not be learnt again."""
 
     fact: str
     at: str
@@ -245,12 +245,12 @@ _FORGOTTEN: Final = Table("forgotten", _Forgotten)
 
 
 def drop(state: State, target: EraseTarget, found: TargetTraces, run: Run) -> None:
-    """Take everything that was found out of the rows, in one transaction, with a record of it.
+    """Delete everything that was found from the rows, in one transaction, with a record of the erasure.
 
-    None of the tasks that were found runs.
+    The caller ensures that none of the tasks that were found is running.
 
     Raises:
-        ManagedMemoryUnavailable: the ledger cannot be written. Nothing of it holds.
+        ManagedMemoryUnavailable: the ledger cannot be written. Nothing is deleted.
     """
     with state.ledger.transaction() as connection:
         for place, gone in _GONE.items():
@@ -279,12 +279,12 @@ def drop(state: State, target: EraseTarget, found: TargetTraces, run: Run) -> No
 
 
 def scrub(state: State) -> None:
-    """Leave nothing of what was deleted in the files of the state directory; the catalog is empty afterwards.
+    """Remove all deleted data from the files of the state directory; the catalog is empty after this.
 
     Raises:
         ManagedMemoryUnavailable: the disk is full, or another process reads the ledger for too long.
 
-    Cost: writes the ledger anew; while that lasts it needs as much room again.
+    Cost: rewrites the ledger; this temporarily needs its size again.
     """
     state.ledger.scrub()
     state.remove_copies()
@@ -292,7 +292,7 @@ def scrub(state: State) -> None:
 
 
 def _all_held(state: State) -> Iterator[_HeldText]:
-    """The walk: versions of files first, one at a time, since all may be more than fits into memory."""
+    """Yield all items that may contain text, first versions of files, which may not fit into memory."""
     with state.ledger.each(
         "SELECT change_set, position, root, scope, rel, before, after, task, fact "
         "FROM step WHERE done IS NOT NULL"
@@ -305,7 +305,7 @@ def _all_held(state: State) -> Iterator[_HeldText]:
                     yield _HeldText(side, *of, fact=fact or "", path=f"{scope}/{rel}")
     waiting = {kept.review: kept for kept in commits(state, "review IS NOT NULL")}
     for review, task, reasons in state.ledger.rows("SELECT id, task, reasons FROM review"):
-        kept = waiting.get(review)  # Of one that was decided only why it had waited is left.
+        kept = waiting.get(review)  # If a review was decided, only its reasons are left.
         changes = () if kept is None else kept.changes
         texts = [row.change.after for row in changes if row.change.after is not None]
         fact = (kept and kept.run.fact) or ""
@@ -317,7 +317,7 @@ def _all_held(state: State) -> Iterator[_HeldText]:
     ):
         yield _HeldText("notes", (number,), task, said=_said(as_read(notes)))
     for seq, task, body in state.ledger.rows(
-        # Those of erasures hold only numbers and keyed digests.
+        # Records of erasures contain only numbers and keyed digests.
         "SELECT seq, task, body FROM record WHERE body IS NOT NULL AND kind <> ?",
         (audit.ERASE,),
     ):
@@ -327,7 +327,7 @@ def _all_held(state: State) -> Iterator[_HeldText]:
 
 
 def _said(value: Any) -> Sequence[tuple[str, str]]:
-    """What may say something in JSON that was read (E1)."""
+    """Return the strings that may contain text in JSON that was read (E1)."""
     return [
         (field, text.encode("utf-8", "replace").decode())
         for field, text in strings(value)
@@ -336,7 +336,7 @@ def _said(value: Any) -> Sequence[tuple[str, str]]:
 
 
 def _files_of(state: State, review: str) -> set[_File]:
-    """What the change-set of a review names."""
+    """Return the files in the change set of a review."""
     rows = state.ledger.rows(
         "SELECT root, rel FROM change JOIN change_set ON change_set.id = change_set WHERE review = ?1 "
         "UNION SELECT root, rel FROM claim JOIN change_set ON change_set.id = change_set WHERE review = ?1",
@@ -346,7 +346,7 @@ def _files_of(state: State, review: str) -> set[_File]:
 
 
 def is_forgotten(state: State, text: str) -> bool:
-    """Whether the body of an erased entry, or what was asked for it, said exactly this."""
+    """Return whether this is exactly the body of an erased entry, or the request for it."""
     return bool(state.ledger.rows("SELECT 1 FROM forgotten WHERE fact = ?", (state.keyed(text.strip()),)))
 
 
@@ -357,7 +357,7 @@ _Entry = tuple[BoundRoot, RelPath]
 
 @dataclass(frozen=True, slots=True)
 class EraseGround:
-    """What an erasure works on; all of it stays the caller's."""
+    """The inputs of an erasure; the caller keeps ownership."""
 
     state: State
     roots: Mapping[Scope, BoundRoot]
@@ -366,17 +366,17 @@ class EraseGround:
 
 
 def plan(unsafe_target: str, where: EraseGround) -> ErasePlan:
-    """What erasing would do; changes nothing.
+    """Return a preview of an erasure; change nothing.
 
     Args:
         unsafe_target: the logical path of a file, or the id of a task: then every file that it wrote.
-        where: on what.
+        where: state, roots and limits.
 
     Raises:
-        NotFound: nothing is known of it.
-        PathEscape, Refusal: it is no path of a file that can be erased.
+        NotFound: the target is unknown.
+        PathEscape, Refusal: not a path of a file that can be erased.
         InvalidScope: the task wrote to directories that are not bound here.
-        ToolError: a file that is there cannot be read, and so not erased.
+        ToolError: an existing file cannot be read, and therefore not erased.
         ManagedMemoryUnavailable: the state cannot be used.
     """
     target = _target(unsafe_target, where)
@@ -398,16 +398,16 @@ def plan(unsafe_target: str, where: EraseGround) -> ErasePlan:
 
 
 def erase(unsafe_target: str, where: EraseGround) -> EraseResult:
-    """Carry out the steps of the module's docstring.
+    """Erase a target by the steps in the module's docstring.
 
     Raises:
-        StoreConflict: somebody wrote a file anew meanwhile; run it again.
-        DeadlineExceeded, Cancelled: before step 2; the former also where a task of a lane holds some of it
-            and runs.
+        StoreConflict: another process created a file again meanwhile; run it again.
+        DeadlineExceeded, Cancelled: before step 2; the former also if a task of a lane runs and contains some
+            of the text.
         NotFound, InvalidScope, PathEscape, Refusal, ToolError, ManagedMemoryUnavailable: as `plan`, or as a
-            commit. Unless nothing was there to do, running it again finishes.
+            commit. If the target exists, running it again finishes.
 
-    Cost: as `search`, and the ledger written anew.
+    Cost: as `search`, and rewriting the ledger.
     """
     require_writing(where.policy)
     state = where.state
@@ -422,7 +422,7 @@ def erase(unsafe_target: str, where: EraseGround) -> EraseResult:
     above = {each for _, path in _files(target, where) for each in _above(path)}
     remove_emptied(where.roots, above, where.patience)
     with lock_roots(where.roots.values(), where.patience):
-        staying = _staying(where)  # The catalog may not be asked for inside a transaction of the ledger.
+        staying = _staying(where)  # The catalog may not be used inside a transaction of the ledger.
         with state.ledger.transaction():
             if present := _present(target, where):
                 raise StoreConflict(tuple(path.text for path in present))
@@ -432,7 +432,7 @@ def erase(unsafe_target: str, where: EraseGround) -> EraseResult:
             transcripts = remove_telling(state, found.tasks | of_lanes, found.runs)
             drop(state, target, found, run)
     scrub(state)
-    notes = [f"transcripts that were deleted: {transcripts}"] if transcripts else []
+    notes = [f"deleted transcripts: {transcripts}"] if transcripts else []
     notes += [
         note for root in where.roots.values() for note in rebuild(state, root, where.policy, where.patience)
     ]
@@ -453,20 +453,20 @@ def erase(unsafe_target: str, where: EraseGround) -> EraseResult:
 
 
 def left_over(text: bytes, where: EraseGround) -> dict[str, int]:
-    """How many runs of `text` are in which file of the state directory, besides those of files that stay.
+    """Count the runs of `text` in each file of the state directory, except runs that remaining files contain.
 
     Args:
-        text: what was erased, or any part of it; of a whole file what says something, see
+        text: the erased text, or any part of it; for a complete file only its meaningful parts, see
             `store.tasks.telling`.
-        where: on what.
+        where: state, roots and limits.
 
     Raises:
-        ConfigInvalid: the text is shorter than a run, so that there is nothing to look for.
+        ConfigInvalid: the text is shorter than a run, so it cannot be searched for.
         ManagedMemoryUnavailable: the state cannot be read.
     """
     runs = Runs(telling(text))
     if not len(runs):
-        raise ConfigInvalid(f"the text is shorter than {RUN_BYTES} bytes, so it cannot be looked for")
+        raise ConfigInvalid(f"the text is too short to search for: it has fewer than {RUN_BYTES} bytes")
     runs = runs.without(_remaining(EraseTarget(frozenset(), frozenset()), where, _staying(where)))
     texts = (text for held in _all_held(where.state) for _, text in held.said)
     said = {run for text in texts for run in runs.found_in(text.encode())}
@@ -483,7 +483,9 @@ def _target(unsafe_target: str, where: EraseGround) -> EraseTarget:
     if "/" in unsafe_target:
         path = canonicalise(unsafe_target, where.roots)
         if not path.rel or is_index_path(path.rel):
-            reason = "erase names one entry or task; indexes are made from entries"
+            reason = (
+                "erase needs the path of an entry or the id of a task; indexes are generated from entries"
+            )
             raise Refused(reason, rule="erase", layer="store")
         key = root_key(where.state, where.roots[path.scope])
         return EraseTarget(frozenset({(key, path.rel)}), _names(where.state, {(key, path.rel): path.scope}))
@@ -505,12 +507,12 @@ def _target_of_task(task: str, where: EraseGround) -> EraseTarget:
     known = "SELECT 1 FROM {} WHERE {} = ? LIMIT 1"
     columns = {"step": "task", "review": "task", "record": "task", "task": "id"}
     if not any(state.ledger.rows(known.format(*each), (task,)) for each in columns.items()):
-        raise NotFound(f"no task {printable(task)!r} is known; see: muniment history")
+        raise NotFound(f"unknown task {printable(task)!r}; see: muniment history")
     return EraseTarget(frozenset(files), _names(state, files), frozenset({task}))
 
 
 def _names(state: State, files: Mapping[tuple[RootKey, RelPath], Scope]) -> frozenset[str]:
-    """The logical paths of files, by the names that their scopes have and had."""
+    """Return the logical paths of files, by the current and earlier names of their scopes."""
     names = {f"{scope}/{rel}" for (_, rel), scope in files.items()}
     for root, rel in files:
         rows = state.ledger.rows("SELECT DISTINCT scope FROM step WHERE root = ? AND rel = ?", (root, rel))
@@ -526,26 +528,26 @@ def _search(
     *,
     removed: int = 0,
 ) -> TargetTraces:
-    """Find everything that the ledger holds of `target`; inside a transaction as that sees it.
+    """Find all data of `target` in the ledger; inside a transaction, as that transaction sees it.
 
     Args:
-        target: what is to be erased.
-        present: what its files hold now.
-        where: on what.
-        staying: every file that stays.
-        removed: how many of its files went just now.
+        target: the target of the erasure.
+        present: the current content of its files.
+        where: state, roots and limits.
+        staying: every entry that remains.
+        removed: number of its files that were removed just now.
 
     Raises:
-        NotFound: nothing is known of it, nor was anything erased there before.
+        NotFound: the target is unknown, and was not erased earlier.
 
-    Cost: reads every version in the ledger and every file that stays; about 0.1 s for 5 MB.
+    Cost: reads every version in the ledger and every remaining file; about 0.1 s for 5 MB.
     """
     state = where.state
     at: dict[_Place, dict[_Key, str]] = {place: {} for place in get_args(_Place)}
     tasks, facts, texts = set(target.tasks), set[str](), set(present)
-    # Right before and after a name stands nothing that another name could have there.
+    # A path must not be preceded or followed by a character of a longer path.
     named = [re.compile(rf"(?<![\w.-])(?<![\w.-]/){re.escape(path)}(?![\w/-])") for path in target.paths]
-    for held in _all_held(state):  # Versions first, so that their tasks are known.
+    for held in _all_held(state):  # Versions come first, so that their tasks are known.
         is_own = not target.files.isdisjoint(held.files)
         if held.path and is_own:
             tasks.add(held.task)
@@ -557,7 +559,8 @@ def _search(
     runs = Runs(part for text in texts for part in telling(text)).without(_remaining(target, where, staying))
     concerned = set(tasks)
     for held in _all_held(state):
-        is_of_it = held.place == "record" and held.task in concerned  # It says digests of what went.
+        # The record contains digests of the erased text.
+        is_of_it = held.place == "record" and held.task in concerned
         is_it = held.place == "task" and any(
             state.keyed(text.strip()) in facts for field, text in held.said if field not in _PATHS
         )
@@ -573,37 +576,39 @@ def _search(
         runs,
     )
     if not (target.tasks or present or removed or any(at.values()) or _was_erased(target, state)):
-        raise NotFound(f"nothing is remembered at {min(target.paths)}, nor was it; see: muniment history")
+        raise NotFound(f"no entry at {min(target.paths)}, now or earlier; see: muniment history")
     return found
 
 
 def _was_erased(target: EraseTarget, state: State) -> bool:
-    """Whether a file was erased there: what a killed process has left of it is in no row any more."""
+    """Return whether a file was erased there; the rest that a killed process leaves is in no row."""
     query = "SELECT 1 FROM step WHERE root = ? AND rel = ?"
     names = ((root, erased_name(state, root, rel)) for root, rel in target.files)
     return any(state.ledger.rows(query, each) for each in names)
 
 
 def _require_rest(found: TargetTraces) -> None:
-    """Refuse to go on while a task runs that holds some of it.
+    """Check that no task runs that contains some of the text.
 
     Raises:
-        DeadlineExceeded: one does.
+        DeadlineExceeded: such a task runs.
     """
     for task in found.lane_tasks:
         if task.status == "running":
-            raise DeadlineExceeded(f"{task.id} runs and holds it; try again once it is over, or cancel it")
+            raise DeadlineExceeded(
+                f"task {task.id} is running and contains the text; try again after it has ended, or cancel it"
+            )
 
 
 def _files(target: EraseTarget, where: EraseGround) -> Iterator[tuple[BoundRoot, CanonicalPath]]:
-    """The files of a target whose roots are bound here, whether they are there or not."""
+    """Yield the files of a target whose roots are bound here, existing or not."""
     for scope, root in where.roots.items():
         key = root_key(where.state, root)
         yield from ((root, CanonicalPath(scope, rel)) for of, rel in target.files if of == key)
 
 
 def _present(target: EraseTarget, where: EraseGround) -> dict[CanonicalPath, bytes]:
-    """The files of a target that are there, with their bytes."""
+    """Return the existing files of a target, with their bytes."""
     found: dict[CanonicalPath, bytes] = {}
     for root, path in _files(target, where):
         with suppress(NotFound):
@@ -612,9 +617,9 @@ def _present(target: EraseTarget, where: EraseGround) -> dict[CanonicalPath, byt
 
 
 def _remove(target: EraseTarget, run: Run, where: EraseGround, *, is_by_path: bool) -> int:
-    """Step 1, second half: how many files went."""
+    """Remove the target's files (second half of step 1) and return their number."""
     going = [FileChange(path, digest(content), None) for path, content in _present(target, where).items()]
-    # What a policy protects goes only where its owner names it: then that is all that the rules grant.
+    # A protected file is removed only if its owner requests it by path; the rules then grant nothing else.
     policy = where.policy
     if is_by_path:
         policy = granting(policy, [Verb.MODIFY], (each.path for each in going))
@@ -623,13 +628,13 @@ def _remove(target: EraseTarget, run: Run, where: EraseGround, *, is_by_path: bo
 
 
 def _above(path: CanonicalPath) -> Iterator[CanonicalPath]:
-    """The directories above a file, but for the root."""
+    """Yield the directories above a file, except the root."""
     while (path := path.parent).rel:
         yield path
 
 
 def _staying(where: EraseGround) -> list[_Entry]:
-    """Every entry that is there."""
+    """Return every existing entry."""
     return [
         (root, entry.rel)
         for root in where.roots.values()
@@ -638,19 +643,19 @@ def _staying(where: EraseGround) -> list[_Entry]:
 
 
 def _remaining(target: EraseTarget, where: EraseGround, staying: Sequence[_Entry]) -> Iterator[bytes]:
-    """What every file holds that stays; of roots that are not bound here, what the ledger last knew of it."""
+    """Yield the content of every remaining file; for unbound roots, its last version in the ledger."""
     keys = {root.scope: root_key(where.state, root) for root in where.roots.values()}
     for root, rel in staying:
         if (keys[root.scope], rel) in target.files:
             continue
         try:
             yield root.root.read_bytes(CanonicalPath(root.scope, rel))
-        except Unreadable:  # It may be read again: then it says what the ledger last knew of it.
+        except Unreadable:  # It may become readable again; use the last version in the ledger.
             last = "SELECT after FROM step WHERE root = ? AND rel = ? ORDER BY change_set DESC LIMIT 1"
             rows = where.state.ledger.rows(last, (keys[root.scope], rel))
             yield from (content for (content,) in rows if content is not None)
         except (ToolError, PathEscape):
-            continue  # Gone meanwhile, or no file of the memory any more.
+            continue  # It was removed meanwhile, or is no longer a file of the memory.
     marks = ", ".join("?" * len(keys))
     for (content,) in where.state.ledger.rows(
         "SELECT after FROM step JOIN (SELECT root, rel, max(change_set) AS change_set FROM step "  # noqa: S608

@@ -1,23 +1,23 @@
-"""The form of the generated listing of a root: `MEMORY.md` and the pages in `index/`. Pure.
+"""The format of the generated listing of a root: `MEMORY.md` and the pages in `index/`. Pure.
 
-Holds, whatever the fields of the entries contain:
+Guaranteed for any content of the entries' fields:
 
-- I1. Each listed entry is one physical line, `- [name](rel/path.md) — description`. The text between holds no
-  control, direction or invisible character, and nothing that CommonMark or GitHub's dialect takes for a link,
-  image, HTML, emphasis, code, heading, table or reference. Web addresses, `www.` and mail addresses get a
-  space inside, since programs that link plain text do not heed a backslash. The same holds for topics in
-  headings and links of pages.
-- I2. A target is percent-encoded, and leads from the file that holds it to the real path.
-- I3. The same entries in any order give the same bytes (`index_layout.py` puts them in order).
-- I4. At most `MAX_LINES` lines and `MAX_BYTES` bytes a file. A line has at most `MAX_LINE_BYTES` bytes; name
-  and description give way to the path, but a path is never cut, so a longer path makes a longer line.
-- I5. An entry that is trusted less than `workspace`, or held, appears by path and label only: other agents
-  load these files as instructions. An unreadable one appears by path, with a note.
-- I6. What `says_nothing_else` is true of says nothing but what the entries say now. In `index/` it is true of
-  nothing but what this module would call by that file name.
+- I1. Each listed entry is one physical line, `- [name](rel/path.md) — description`. The text in it contains
+  no control, direction or invisible character. It contains nothing that CommonMark or GitHub's dialect reads
+  as a link, image, HTML, emphasis, code, heading, table or reference. Web addresses, `www.` and mail
+  addresses get a space inside, because programs that link plain text ignore a backslash. The same is true for
+  topics in headings and links of pages.
+- I2. A target is percent-encoded, and resolves from the file that contains it to the real path.
+- I3. The same entries in any order give the same bytes (`index_layout.py` sorts them).
+- I4. A file has at most `MAX_LINES` lines and `MAX_BYTES` bytes. A line has at most `MAX_LINE_BYTES` bytes:
+  name and description are shortened, but a path is never cut, so a longer path makes a longer line.
+- I5. An entry that is withheld, or trusted less than `workspace`, appears by path and label only: other
+  agents load these files as instructions. An unreadable entry appears by path, with a note.
+- I6. A file for which `says_nothing_else` is True contains only text of current entries. In `index/` this is
+  also limited to pages that this module would give that file name.
 
-What does not hold: a name or description can still *say* anything in plain words, and a bare host name
-without `www.` may be linked by programs that guess.
+Not guaranteed: a name or description can still contain any *statement* in plain words, and programs that
+guess may link a bare host name without `www.`.
 
 Attacked in tests/units/store/test_index.py, with markdown-it-py as the oracle.
 Source: CommonMark 0.31.2, sections 2.4 and 6; GitHub Flavored Markdown, 6.9.
@@ -43,36 +43,38 @@ from muniment.kernel.path import FILE_SUFFIX, canonicalise
 HEADING: Final = "# Memory index"
 
 MAX_LINES: Final = 200
-"""Lines of an index file: what coding agents load of a `MEMORY.md` before they cut it."""
+"""Lines of an index file: the part of a `MEMORY.md` that coding agents load."""
 
 MAX_BYTES: Final = 25_000
 """UTF-8 bytes of an index file, for the same reason."""
 
 MAX_LINE_BYTES: Final = 500
-"""UTF-8 bytes of an entry's line with its line break, as it stands in `MEMORY.md`."""
+"""UTF-8 bytes of an entry's line in `MEMORY.md`, with its line break."""
 
 HEAD_LINES: Final = 4
-"""Lines of heading and notice, each with the blank one behind it."""
+"""Lines of heading and notice, each followed by a blank one."""
 
 PAGE_HEAD_BYTES: Final = 1_000
-"""UTF-8 bytes kept free for heading and notice of a page, more than either can take: so whether entries fit
-on a page depends on their lines alone."""
+"""UTF-8 bytes reserved for heading and notice of a page, more than either can need. So whether entries fit on
+a page depends on their lines alone.
+"""
 
 _UP: Final = "../"
-_MIN_NAME_BYTES: Final = 40  # what a name keeps, however long the path is
+_MIN_NAME_BYTES: Final = 40  # minimum for a name, even if the path is long
 _CLOSING_BYTES: Final = len("- []()\n")
 _DASH: Final = " — "
-_NO_TOPIC: Final = "(no topic)"  # no folder can be called so: the grammar has no parentheses
+_NO_TOPIC: Final = "(no topic)"  # not a folder's name: the grammar has no parentheses
 _CUT: Final = "…"
 STAND_IN: Final = "entry.md"
 _WORD: Final = re.compile(r"[^\W_]+")
 MAX_SHOWN_CHARS: Final = 40
-"""Of a path that others made; so much of it finds a file, and is hardly an instruction."""
+"""Characters of a path that others created: enough to find a file, too few for an instruction."""
 
 _NOTICE: Final = re.compile(
     r"Generated from (?:the )?[0-9]+ (?:of the )?entr(?:y|ies) of \S{1,400}; changes made here are lost\."
     r"(?: [0-9]+ more entr(?:y|ies) (?:is|are)"
-    r" (?:not listed here|only on the pages linked (?:first|last))\.)?"  # once they were linked first
+    # an earlier version linked them first
+    r" (?:not listed here|only on the pages linked (?:first|last))\.)?"
 )
 _LINK_LINE: Final = re.compile(r"[ \t]*[-*+][ \t]+\[((?:[^\]\\]|\\.)*)\]\(([^)]+)\).*")
 _TARGET: Final = re.compile(r"^- \[(?:[^\]\\]|\\.)*\]\(", re.MULTILINE)
@@ -84,26 +86,26 @@ _COUNTED: Final = re.compile(f"{_DASH}[0-9]{{1,9}} entr(?:y|ies)")
 _PAGES_COUNTED: Final = re.compile(f"{_DASH}[0-9]{{1,9}} pages?, [0-9]{{1,9}} entr(?:y|ies)")
 _PAGE_FILE: Final = re.compile(r"([0-9a-f]{1,64})(?:-([0-9a-f]{1,64}))?\.md")
 _LINKS_FILE: Final = re.compile(r"_pages-([0-9a-f]{1,64})\.md")
-_ANY_SCOPE: Final = Scope("x")  # that of an index is not in it, and nothing here depends on it
+_ANY_SCOPE: Final = Scope("x")  # an index does not contain its scope, and the code does not depend on it
 _MARKUP: Final = re.compile(r"[\\`*_\[\]<>&!|#~]")
 _WEB_ADDRESS: Final = re.compile(r":(?=//)")
 _WWW: Final = re.compile(r"www(?=\.)", re.IGNORECASE)
 _MAIL: Final = re.compile(r"@(?=\S)")
 _CHANGES: Final = re.compile(r"[^ -~]|  |[\\`*_\[\]<>&!|#~@]|://|[wW]{3}\.")
-"""Whatever `_escaped` may change in a text that does not begin or end with a space."""
+"""Everything that `_escaped` may change in a text that does not begin or end with a space."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexRow:
-    """What the index may know of one entry.
+    """The fields of an entry that the index may use.
 
     Attributes:
         rel: canonical path inside the scope.
-        name: any text; where nothing of it can be shown, the path stands in.
+        name: any text; if nothing of it can be displayed, the path is used instead.
         description: any text, also empty.
-        trust: where the entry comes from (I5).
+        trust: of the entry (I5).
         readable: whether its file could be read (I5).
-        held: whether a gate holds its text back (I5).
+        held: whether a gate withholds its text (I5).
     """
 
     rel: RelPath
@@ -115,18 +117,17 @@ class IndexRow:
 
 
 def is_index_path(rel: str) -> bool:
-    """Whether `rel` is the index of a root or lies in its directory of index pages."""
+    """Return whether `rel` is the index of a root or inside its directory of index pages."""
     return rel == INDEX_NAME or rel.split("/", 1)[0] == INDEX_DIRECTORY
 
 
 def entry_line(row: IndexRow) -> str:
-    """The line of an entry in `MEMORY.md`, with its line break (I1, I2, I4, I5).
+    """Return the line of an entry in `MEMORY.md`, with its line break (I1, I2, I4, I5).
 
-    What name and description both say stands there once: a description that says the same is left out, and
-    stands in the place of a name that is only its cut beginning.
+    Text that name and description share appears once: a description with the same content is omitted, and a
+    description replaces a name that is only its cut beginning.
 
-    Cost: about 6 µs where name and description are plain ASCII without markup; twice that where they are
-    alike.
+    Cost: about 6 µs if name and description are plain ASCII without markup; twice that if they are similar.
     """
     if _label(row):
         return lengthy_line(row)
@@ -135,60 +136,60 @@ def entry_line(row: IndexRow) -> str:
 
 
 def lengthy_line(row: IndexRow) -> str:
-    """The line of an entry as it once was made: with a description that says what the name says."""
+    """Return the line in an earlier format: with a description that repeats the name."""
     label = _label(row)
     return _line(row.rel, "" if label else row.name, label or row.description, MAX_NAME_CHARS)
 
 
 def page_link(topic: str, prefix: str, entries: int, target: str) -> str:
-    """The line that links a page of entries, with its line break.
+    """Return the line that links a page of entries, with its line break.
 
     Args:
         topic: the directory whose entries the page lists; "" for the root.
-        prefix: of the keys of its entries, hexadecimal; "" if it lists all of the topic.
-        entries: how many it lists.
-        target: where it is, seen from the file that holds the line.
+        prefix: of the keys of its entries, hexadecimal; "" if it lists the complete topic.
+        entries: number of listed entries.
+        target: its path, relative to the file that contains the line.
     """
     return f"- [{_page_title(topic, prefix)}]({target}) — {_counted(entries)}\n"
 
 
 def pages_link(prefix: str, pages: int, entries: int, target: str) -> str:
-    """The line that links a page of links to `pages` pages; otherwise as `page_link`."""
+    """Return the line that links a page of links to `pages` pages; otherwise as `page_link`."""
     counted = f"{pages} {'page' if pages == 1 else 'pages'}, {_counted(entries)}"
     return f"- [pages {prefix}]({target}) — {counted}\n"
 
 
 def fits_index(scope: Scope, entries: int, size: int) -> bool:
-    """Whether `MEMORY.md` can list that many entries, whose lines have `size` bytes."""
+    """Return whether `MEMORY.md` can list that many entries, whose lines have `size` bytes."""
     return entries <= MAX_LINES - HEAD_LINES and len(_head(scope, entries).encode()) + size <= MAX_BYTES
 
 
 def fits_page(entries: int, size: int) -> bool:
-    """Whether one page can list that many entries, whose lines have `size` bytes in `MEMORY.md`."""
+    """Return whether one page can list that many entries, whose lines have `size` bytes in `MEMORY.md`."""
     return fits_links(entries, size + len(_UP) * entries)
 
 
 def fits_links(lines: int, size: int) -> bool:
-    """Whether one page can hold that many lines, of `size` bytes."""
+    """Return whether one page can contain that many lines, of `size` bytes."""
     return lines <= MAX_LINES - HEAD_LINES and size <= MAX_BYTES - PAGE_HEAD_BYTES
 
 
 def fits_half(lines: int, size: int) -> bool:
-    """Whether links to pages take no more than half of `MEMORY.md`."""
+    """Return whether links to pages take at most half of `MEMORY.md`."""
     return lines <= (MAX_LINES - HEAD_LINES) // 2 and size <= MAX_BYTES // 2
 
 
 def render_index(scope: Scope, entries: int, lines: Iterable[str], links: Sequence[str] = ()) -> bytes:
-    """`MEMORY.md` (I1 to I5): as many entries as fit beside the links to pages, then these.
+    """Return `MEMORY.md` (I1 to I5): as many entries as fit next to the links to pages, then these links.
 
     Args:
         scope: the name of the scope, for the notice.
-        entries: how many there are.
-        lines: of the entries, what matters most first; at least as many as can fit, or all.
-        links: lines that lead to pages with every entry; at most half a page. Empty: there are no pages, and
-            what does not fit is only counted.
+        entries: total number of entries.
+        lines: of the entries, the most important first; at least as many as can fit, or all.
+        links: lines that link to pages with every entry; at most half a page. Empty: the
+            index has no pages, and entries that do not fit are only counted.
     """
-    # The count of those left out has at most as many digits as that of all.
+    # The number of omitted entries has at most as many digits as the total.
     where = "only on the pages linked last" if links else "not listed here"
     below = ["\n", *links] if links else []
     rows = list(lines)
@@ -201,34 +202,34 @@ def render_index(scope: Scope, entries: int, lines: Iterable[str], links: Sequen
 
 
 def render_page(scope: Scope, topic: str, prefix: str, lines: Sequence[str]) -> bytes:
-    """A page in `index/` for entries of one topic, called as in `page_link`.
+    """Return a page in `index/` for entries of one topic, titled as in `page_link`.
 
-    Their lines come in order and as `entry_line` made them; targets are led up from `index/` here.
+    The lines are in order and in the format of `entry_line`; targets are made relative to `index/` here.
     """
     return f"{_page_head(scope, _page_title(topic, prefix), len(lines))}{_led_up(''.join(lines))}".encode()
 
 
 def render_links(scope: Scope, prefix: str, entries: int, links: Sequence[str]) -> bytes:
-    """A page in `index/` that links pages with `entries` entries in all."""
+    """Return a page in `index/` that links pages with `entries` entries in all."""
     return f"{_page_head(scope, f'pages {prefix}', entries)}{''.join(links)}".encode()
 
 
 def is_page_name(name: str) -> bool:
-    """Whether a page in `index/` could be called so."""
+    """Return whether a page in `index/` could have this name."""
     return _PAGE_FILE.fullmatch(name) is not None or _LINKS_FILE.fullmatch(name) is not None
 
 
 def is_generated(data: bytes, rel: str = INDEX_NAME) -> bool:
-    """Whether an index file has the form of a generated one; a person's links with notes may have it too.
+    """Return whether an index file has the generated format; a user's links with notes may have it too.
 
-    For `MEMORY.md` that is: blank lines, lines of a list that begin with a link to a file that an entry or
-    index page may be (whatever other tools wrote behind it), and our own heading and notice. Of a page the
-    heading must be that of its name besides, and all links must lead to entries of its topic, or to pages; or
-    it is blank, as a crash may leave it.
+    For `MEMORY.md` the format is: blank lines, the generated heading and notice, and list lines that begin
+    with a link to a file that may be an entry or index page (other tools may append text). For a page, the
+    heading must also match its name, and all links must point to entries of its topic, or to pages. A page
+    may also be blank, as a crash may leave it.
 
     Args:
-        data: what the file holds.
-        rel: its path inside the scope: `MEMORY.md`, or of a page.
+        data: content of the file.
+        rel: its path inside the scope: `MEMORY.md`, or that of a page.
     """
     try:
         text = data.decode("utf-8-sig")
@@ -251,17 +252,17 @@ def is_generated(data: bytes, rel: str = INDEX_NAME) -> bool:
 def says_nothing_else(
     data: bytes, rel: str, now: bytes, lines_of: Callable[[RelPath], Collection[str]]
 ) -> bool:
-    """Whether nobody would miss an index file that `now` replaces, whoever wrote it (I6).
+    """Return whether `now` can replace an index file without loss, no matter who wrote it (I6).
 
-    Each of its lines is blank, a mark of git's where two versions collide, our heading or notice, a line of
-    `now`, the link to a page whose topic the name of the page bears out, or a line of an entry as it is
-    listed now, by whatever trust.
+    Each of its lines must be one of: blank, a conflict marker of git, the generated heading or notice, a line
+    of `now`, a link to a page whose name matches the topic, or the line of a current entry, for any trust.
 
     Args:
-        data: what the file holds.
+        data: content of the file.
         rel: its path inside the scope.
-        now: what is to stand there.
-        lines_of: the lines that an entry may have in `MEMORY.md`, with line breaks; none if there is no such.
+        now: the new content.
+        lines_of: returns the lines that an entry may have in `MEMORY.md`, with line breaks; empty if there is
+            no such entry.
     """
     data = _MERGE_MARK.sub(b"", data)
     if not is_generated(data, rel):
@@ -279,7 +280,7 @@ def says_nothing_else(
 
 
 def shown_path(rel: str) -> str:
-    """What a model is shown of a path that others made: three words of a folder, `MAX_SHOWN_CHARS` in all."""
+    """Return a shortened path for a model: three words per folder, at most `MAX_SHOWN_CHARS`."""
     *folders, name = rel.removesuffix(FILE_SUFFIX).split("/")
     parts = ["-".join(_WORD.findall(folder.lower())[:3]) for folder in folders]
     return "/".join([*parts, "-".join(_WORD.findall(name.lower()))])[:MAX_SHOWN_CHARS].strip("-/")
@@ -288,18 +289,18 @@ def shown_path(rel: str) -> str:
 def excerpt(
     index: bytes, shows: Callable[[RelPath], bool], below: Callable[[RelPath], Trust | None] = lambda _: None
 ) -> str:
-    """The text of a generated `MEMORY.md` without the lines of what is not to be shown.
+    """Return the text of a generated `MEMORY.md` without the lines of hidden entries.
 
     Heading, notice and blank lines stay; line breaks become LF. The link to a page of entries stays if both
-    the page and an entry of its topic would be shown, and the topic can be told from the line with certainty.
-    Links to pages of links go: they name nothing.
+    the page and an entry of its topic would be displayed, and the topic is certain from the line. Links to
+    pages of links are removed: they contain no names.
 
     Args:
-        index: what `is_generated` is true of.
-        shows: asked about paths inside the scope, also of files that are not there. A link that leads to no
-            such path is left out unasked.
-        below: the trust of an entry that the reader trusts less than themselves, else None. Of such a one
-            nothing is shown but its trust and `shown_path`, of the folder of a page likewise.
+        index: content for which `is_generated` is True.
+        shows: called with paths inside the scope, also of missing files. A link to any other target is
+            omitted without a call.
+        below: returns the trust of an entry that the reader trusts less than themselves, else None. Only
+            trust and `shown_path` of such an entry are displayed; the same for the folder of a page.
 
     Raises:
         UnicodeDecodeError: the index is not UTF-8, and so not a generated one.
@@ -310,14 +311,14 @@ def excerpt(
 
 
 def topic_digest(topic: str) -> str:
-    """SHA-256 of a topic, hexadecimal: its pages are called by the first digits of it."""
+    """Return the SHA-256 of a topic, hexadecimal; the names of its pages begin with its first digits."""
     return digest(topic.encode())
 
 
 def _as_shown(
     line: str, shows: Callable[[RelPath], bool], below: Callable[[RelPath], Trust | None]
 ) -> str | None:
-    """A line as its reader may see it, without the words of those who are trusted less; None: not at all."""
+    """Return a line without the text of less trusted authors; None if the line is hidden."""
     if _LINK_LINE.fullmatch(line) is None:
         return line
     rel = _linked(line)
@@ -334,13 +335,13 @@ def _as_shown(
 
 
 def _led_up(text: str) -> str:
-    """Lines of entries as they stand in a page."""
-    # A bracket inside a name or description has a backslash before it.
+    """Return lines of entries in the form that they have in a page."""
+    # A bracket inside a name or description is preceded by a backslash.
     return _TARGET.sub(rf"\g<0>{_UP}", text) if "\\" in text else text.replace("](", f"]({_UP}")
 
 
 def _is_page_link(line: str, rel: RelPath) -> bool:
-    """Whether a line is a link to that page and holds no word but what the name of the page bears out."""
+    """Return whether a line is a link to that page, with only words that match the name of the page."""
     tail = line.rpartition(")")[2]
     if (page := _LINKS_FILE.fullmatch(rel.partition("/")[2])) is not None:
         return line.startswith(f"- [pages {page[1]}](") and _PAGES_COUNTED.fullmatch(tail) is not None
@@ -348,7 +349,7 @@ def _is_page_link(line: str, rel: RelPath) -> bool:
 
 
 def _linked_topic(line: str, rel: RelPath) -> str | None:
-    """The topic whose page a line of `MEMORY.md` links, if the name of the page bears it out."""
+    """Return the topic whose page a line of `MEMORY.md` links, if the name of the page matches the topic."""
     link, page = _LINK_LINE.fullmatch(line), _PAGE_FILE.fullmatch(rel.partition("/")[2])
     if link is None or page is None:
         return None
@@ -358,11 +359,11 @@ def _linked_topic(line: str, rel: RelPath) -> str | None:
 
 
 def _linked(line: str, directory: str = "") -> RelPath | None:
-    """The path that a line of a list links to, if an entry or index page may have it.
+    """Return the path that a list line links to, if an entry or index page may have it.
 
     Args:
         line: of an index file.
-        directory: in which the file is: the root or `index`.
+        directory: of the file: the root or `index`.
     """
     found = _LINK_LINE.fullmatch(line)
     if found is None:
@@ -378,7 +379,7 @@ def _linked(line: str, directory: str = "") -> RelPath | None:
 
 
 def _expected_heading(rel: str, links: Sequence[RelPath]) -> str | None:
-    """The heading that a page of that name has with these links; None if it cannot have them."""
+    """Return the heading that a page of that name has with these links; None if it cannot have them."""
     name = rel.partition("/")[2]
     if (page := _LINKS_FILE.fullmatch(name)) is not None:
         return f"{HEADING}: pages {page[1]}" if all(map(is_index_path, links)) else None
@@ -419,7 +420,7 @@ def _counted(entries: int) -> str:
 
 
 def _line(rel: RelPath, name: str, description: str, chars: int) -> str:
-    """The line of an entry; its path stands for a name of which nothing can be shown."""
+    """Return the line of an entry; the path replaces a name that cannot be displayed."""
     target = quote(rel, safe="/")
     room = MAX_LINE_BYTES - _CLOSING_BYTES - len(target)
     shown = _escaped(name, chars, max(_MIN_NAME_BYTES, room))
@@ -431,12 +432,12 @@ def _line(rel: RelPath, name: str, description: str, chars: int) -> str:
 
 
 def _said_once(name: str, description: str) -> tuple[str, str]:
-    """Name and description; if the one says what the other says, the longer as name, and no description."""
+    """Return name and description; if they are equivalent, only the longer one, as the name."""
     said, told = comparable(name), comparable(description)
     is_cut = name.rstrip().endswith(_CUT)
     if not is_cut and said == told:
         return name, ""
-    if said.partition(" ")[0] not in told:  # Without its first word it is no title of it.
+    if said.partition(" ")[0] not in told:  # Without its first word, the name is not a title of it.
         return name, description
     title = title_of(one_line(description))
     is_titled = said == comparable(title)
@@ -446,7 +447,7 @@ def _said_once(name: str, description: str) -> tuple[str, str]:
 
 
 def _label(row: IndexRow) -> str:
-    """What stands in the place of an entry's own words; empty if they may be shown."""
+    """Return the label that replaces an entry's text; empty if the text may be displayed."""
     if not row.readable:
         return "unreadable"
     if row.held:
@@ -455,7 +456,7 @@ def _label(row: IndexRow) -> str:
 
 
 def _escaped(text: str, chars: int, size: int) -> str:
-    """`text` as literal markdown on one line, at most `chars` characters and `size` bytes once escaped."""
+    """Return `text` as literal markdown on one line, with at most `chars` characters and `size` bytes."""
     if len(text) <= min(chars, size) and _CHANGES.search(text) is None and text == text.strip(" "):
         return text
     plain = one_line(_WEB_ADDRESS.sub(": ", _WWW.sub(r"\g<0> ", _MAIL.sub("@ ", one_line(text)))))
@@ -468,7 +469,7 @@ def _escaped(text: str, chars: int, size: int) -> str:
 
 
 def _fitting(units: Sequence[str], most: int, size: int) -> Sequence[str]:
-    """The first of `units`, at most so many and of so many bytes together."""
+    """Return the first of `units`, at most `most`, with at most `size` bytes in all."""
     if _size("".join(units[:most])) <= size:
         return units[:most]
     for count, unit in enumerate(units[:most]):

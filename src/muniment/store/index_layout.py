@@ -1,24 +1,25 @@
-"""Which index files a root has and what each holds: a function of the set of its entries alone.
+"""The set of index files of a root and their contents: a function of the set of its entries alone.
 
 - L1 If the lines of all entries fit in `MEMORY.md`, that is the only file.
-- L2 Else every entry is on exactly one page (`index_pages.py`). `MEMORY.md` links all pages at its end, and
-  lists entries before them while there is room. If the links would take more than half of it, it links
-  pages of links, `index/_pages-<prefix>.md`: one for each first digit of a slot, SHA-256 of a page's file
-  name. A page of links that would pass a limit links such pages itself, by one digit more. So whoever
-  follows the links from `MEMORY.md` meets every entry once on a page of entries.
-- L3 Where one file lists all, and on a page, entries stand in the order of their paths, folded: one change
-  moves one line, so that merges stay small and a reader finds what they know the name of. Pages stand in
-  the order of their topics, then of their prefixes.
-- L4 Where `MEMORY.md` cannot list all, it begins with what matters, since other tools load its beginning
-  and look no further: entries of trust `owner` before others, of each the newest first, by what their
-  provenance says (`updated`, which proves nothing); then those that say nothing of it, by path. No time of
-  a file counts, so that every machine that trusts the entries alike makes the same index.
+- L2 Otherwise every entry is on exactly one page (`index_pages.py`). `MEMORY.md` links all pages at its end,
+  and lists entries before them while there is space. If the links would take more than half of it, it links
+  pages of links, `index/_pages-<prefix>.md`: one for each first digit of a slot, the SHA-256 of a page's file
+  name. A page of links that would exceed a limit links such pages itself, by one digit more. So a reader who
+  follows the links from `MEMORY.md` finds every entry once on a page of entries.
+- L3 If one file lists all entries, and on a page, entries are sorted by their folded paths: one change moves
+  one line, so merges stay small and a reader can find a known name. Pages are sorted by topic, then by
+  prefix.
+- L4 If `MEMORY.md` cannot list all entries, it begins with the important ones, since other tools load only
+  its
+  beginning: entries of trust `owner` before others, each group with the newest first, by their provenance
+  (`updated`, which proves nothing); then entries without that date, by path. File times do not count, so that
+  every machine with the same trust in the entries generates the same index.
 
 Cost: after one change, one page, its pages of links and `MEMORY.md` are rendered, and each page is counted.
 
-Apart from `index_plan.py`, which writes these files: this module opens none.
+Separate from `index_plan.py`, which writes these files: this module opens none.
 
-Attacked in tests/units/store/test_pages.py, by files made from this definition.
+Attacked in tests/units/store/test_pages.py, with files built from this definition.
 """
 
 from __future__ import annotations
@@ -64,11 +65,11 @@ class Layout:
     """The index files that may have changed.
 
     Attributes:
-        files: what each is to hold; `MEMORY.md` among them.
-        gone: files of the last index that are none any more.
+        files: their contents; includes `MEMORY.md`.
+        gone: files of the last index that are obsolete.
         entries: in the root.
         paged: whether `MEMORY.md` alone cannot list them.
-        upto: the last row of `relisted` that this heeds.
+        upto: the last row of `relisted` that is covered.
     """
 
     files: Mapping[RelPath, bytes]
@@ -81,18 +82,18 @@ class Layout:
 def lay_out(
     database: Database, key: str, scope: Scope, *, now: str, whole: bool = False, pages: bool = True
 ) -> Layout:
-    """The index files that may have changed since `written` was brought up to date, and always `MEMORY.md`.
+    """Return the index files that may have changed since `written` was updated, and always `MEMORY.md`.
 
-    Brings the table `page` up to date, so that it follows from the entries; `relisted` stays.
+    Updates the table `page` from the entries; `relisted` stays.
 
     Args:
-        database: the catalog. The table `page` is what this function left; or empty, while `relisted` holds
-            all entries.
+        database: the catalog. The table `page` is as this function left it, or empty while `relisted`
+            contains all entries.
         key: of the root.
         scope: the name of the scope, for the notices.
-        now: ISO-8601 UTC; what has expired by then is left out.
-        whole: make everything anew; all files are in the result.
-        pages: False if nothing can be written into `index/`; then `MEMORY.md` only counts what does not fit.
+        now: ISO-8601 UTC; entries that expired before are omitted.
+        whole: rebuild everything; all files are in the result.
+        pages: False if `index/` cannot be written; then `MEMORY.md` only counts the entries that do not fit.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be used.
@@ -121,24 +122,24 @@ def lay_out(
 
 
 class _Tree:
-    """What is in `index/`: pages of entries, and pages of links above them (L2).
+    """The content of `index/`: pages of entries, and pages of links above them (L2).
 
     Args:
-        rows: of the rows.
+        rows: of the root.
         scope: the name of the scope, for the notices.
         changes: since the last index was written; None: render everything.
 
     Attributes:
-        files: what those hold that may have changed; complete once `links` was called.
+        files: contents of the pages that may have changed; complete after `links` was called.
     """
 
     def __init__(self, rows: Rows, scope: Scope, changes: IndexChanges | None) -> None:
         self._rows, self._scope = rows, scope
         self._everything = changes is None
         self._above = rows.written(_PAGES_OF_LINKS)
-        self._kept: list[str] = []  # how the pages of links begin that stay as they are
+        self._kept: list[str] = []  # path prefixes of unchanged pages of links
         self._gone: set[RelPath] = set()
-        self._slots: list[str] = []  # of all pages that came, went or changed
+        self._slots: list[str] = []  # of all pages that were added, removed or changed
         self.files: dict[RelPath, bytes] = {}
         for begin in [PAGES] if changes is None else changes.begins:
             written = rows.written(begin) - self._above
@@ -156,22 +157,22 @@ class _Tree:
         self._slots += map(slot_of, self._gone)
 
     def links(self) -> list[str]:
-        """The links of `MEMORY.md`."""
+        """Return the links of `MEMORY.md`."""
         links = self._direct("", PAGES, fits_half)
         return self._divided("", PAGES) if links is None else links
 
     def gone(self) -> set[RelPath]:
-        """Files of the last index that are none any more; to be asked after `links`."""
+        """Return the obsolete files of the last index; call it after `links`."""
         kept = tuple(self._kept)
         return self._gone | {rel for rel in self._above.difference(self.files) if not rel.startswith(kept)}
 
     def _direct(self, prefix: str, way: str, fits: Callable[[int, int], bool]) -> list[str] | None:
-        """Links to all pages whose slots begin so, in order (L3); None if they do not fit.
+        """Return sorted links to all pages whose slots begin with a prefix (L3); None if they do not fit.
 
         Args:
             prefix: of the slots.
-            way: from the file that holds the links to `index/`.
-            fits: whether so many lines fit, of so many bytes.
+            way: relative path from the file that contains the links to `index/`.
+            fits: returns whether a number of lines and bytes fits.
         """
         if not fits(self._rows.count(prefix)[0], 0):
             return None
@@ -183,7 +184,7 @@ class _Tree:
         return links if fits(len(links), sum(len(link.encode()) for link in links)) else None
 
     def _divided(self, prefix: str, way: str) -> list[str]:
-        """Links to pages of links, one for each next digit of a slot; what may have changed is rendered."""
+        """Return links to pages of links, one for each next digit of a slot; render changed pages."""
         links = []
         for below in (prefix + digit for digit in _DIGITS):
             pages, entries = self._rows.count(below)

@@ -1,15 +1,15 @@
-"""The pages of the entries of a root: which there are, and how the catalog keeps track of them.
+"""The pages of a root's entries: which pages exist, and how the catalog tracks them.
 
 - P1 Every entry that has not expired is on exactly one page of its topic, which is its directory. A page
-  that would pass a limit is split by the next hexadecimal digit of the entries' keys, SHA-256 of the path.
+  that would exceed a limit is split by the next hexadecimal digit of the entries' keys, SHA-256 of the path.
 - P2 The file of a page is `index/<topic>[-<prefix>].md`: the first `TOPIC_DIGITS` digits of SHA-256 of the
-  topic, or all of them where topics share those, and the digits that it was split by.
-- P3 So the pages are a function of the set of entries. `renew` makes the table `page` from it, and `follow`
-  arrives at the same from what was relisted since.
+  topic (all digits if topics share the first ones), and the digits by which it was split.
+- P3 So the pages are a function of the set of entries. `renew` computes the table `page` from it. `follow`
+  computes the same result from the changes in `relisted`.
 
-The limits of `index.py` are part of what the table `page` holds, and so of the catalog's version.
+The limits of `index.py` influence the table `page`, and therefore the catalog's version.
 
-Attacked in tests/units/store/test_pages.py, by pages made from this definition.
+Attacked in tests/units/store/test_pages.py, with pages built from this definition.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from muniment.store.index import fits_page, topic_digest
 from muniment.store.table import Table
 
 PAGES: Final = f"{INDEX_DIRECTORY}/"
-"""How the path of every index file begins but that of `MEMORY.md`."""
+"""Path prefix of every index file except `MEMORY.md`."""
 
 TOPIC_DIGITS: Final = 12
 """Digits of a topic's SHA-256 in the names of its pages."""
 
 _IS_LISTED: Final = "line_bytes > 0"
-"""Of an entry that has not expired, see `expire`."""
+"""True for an entry that has not expired, see `expire`."""
 
 BY_PATH: Final = "sort, rel"
 BY_WEIGHT: Final = f"trust <> '{Trust.OWNER}', updated DESC, {BY_PATH}"
-"""In what order entries stand in `MEMORY.md` (L3, L4); the catalog has an index for each."""
+"""The order of entries in `MEMORY.md` (L3, L4); the catalog has an index for each."""
 
-_LAST: Final = "~"  # sorts behind every text of digits, dashes and dots
+_LAST: Final = "~"  # sorts after every text of digits, dashes and dots
 
 
 class TopicPart(NamedTuple):
@@ -66,10 +66,10 @@ _PAGES: Final = Table("page", Page, size="bytes")
 
 @dataclass(frozen=True, slots=True)
 class IndexChanges:
-    """What is not as it was in the last index.
+    """The differences from the last index.
 
     Attributes:
-        begins: how the paths begin of all pages that may have come or gone.
+        begins: path prefixes of all pages that may have been added or removed.
         pages: topics and prefixes of pages whose entries changed.
     """
 
@@ -78,11 +78,11 @@ class IndexChanges:
 
 
 def split(parts: Sequence[TopicPart], depth: int = 0) -> Iterator[TopicPart]:
-    """The pages of a topic (P1), by prefix.
+    """Yield the pages of a topic (P1), by prefix.
 
     Args:
-        parts: all of the topic, by prefix: entries with their whole keys, and pages that may be left as they
-            are. No prefix begins another.
+        parts: the complete topic, by prefix: entries with their full keys, and pages that may stay unchanged.
+            No prefix begins another.
         depth: digits that all prefixes share.
     """
     entries, size = sum(part.entries for part in parts), sum(part.size for part in parts)
@@ -102,23 +102,23 @@ class Rows:
         self._connection, self.key = connection, key
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """The rows of a query whose first parameter is the root."""
+        """Return the rows of a query whose first parameter is the root."""
         return self._connection.execute(query, (self.key, *values)).fetchall()
 
     def newest_relisted(self) -> int:
-        """The last row of `relisted`; 0 if there is none."""
+        """Return the last row of `relisted`, or 0."""
         ((newest,),) = self.rows("SELECT coalesce(max(id), 0) FROM relisted WHERE root = ?")
         return int(newest)
 
     def total(self) -> tuple[int, int]:
-        """How many entries there are, and the bytes of their lines."""
+        """Return the number of entries, and the bytes of their lines."""
         ((entries, size),) = self.rows(
             "SELECT coalesce(sum(entries), 0), coalesce(sum(bytes), 0) FROM page WHERE root = ?"
         )
         return entries, size
 
     def count(self, prefix: str) -> tuple[int, int]:
-        """How many pages have slots that begin so, and how many entries they list."""
+        """Return the number of pages whose slots begin with a prefix, and the number of entries on them."""
         ((pages, entries),) = self.rows(
             "SELECT count(*), coalesce(sum(entries), 0) FROM page WHERE root = ? AND slot BETWEEN ? AND ?",
             *(prefix, prefix + _LAST),
@@ -126,52 +126,52 @@ class Rows:
         return pages, entries
 
     def pages(self, column: Literal["rel", "slot"], begin: str) -> list[Page]:
-        """The pages whose path or slot begins so."""
+        """Return the pages whose path or slot begins with a text."""
         values = (self.key, begin, begin + _LAST)
         return list(_PAGES.each(self._connection, f"WHERE root = ? AND {column} BETWEEN ? AND ?", values))
 
     def written(self, begin: str) -> set[RelPath]:
-        """The files of the last index whose paths begin so."""
+        """Return the files of the last index whose paths begin with a text."""
         found = self.rows(
             "SELECT rel FROM written WHERE root = ? AND rel BETWEEN ? AND ?", begin, begin + _LAST
         )
         return {rel for (rel,) in found}
 
     def has_written_pages(self) -> bool:
-        """Whether the last index had more files than `MEMORY.md`."""
+        """Return whether the last index had more files than `MEMORY.md`."""
         return bool(self.rows("SELECT 1 FROM written WHERE root = ? AND rel > ? LIMIT 1", PAGES))
 
     def first_lines(self, order: str, count: int) -> list[str]:
-        """The lines of the first entries in an order: `BY_PATH`, `BY_WEIGHT`."""
+        """Return the lines of the first entries in an order: `BY_PATH`, `BY_WEIGHT`."""
         query = f"SELECT line FROM entry WHERE root = ? AND {_IS_LISTED} ORDER BY {order} LIMIT ?"  # noqa: S608
         return [line for (line,) in self.rows(query, count)]
 
     def counted(self, topic: str, prefix: str) -> TopicPart:
-        """All entries on a page."""
+        """Return the total of all entries on a page."""
         ((entries, size),) = self._on_page("count(*), coalesce(sum(line_bytes), 0)", topic, prefix)
         return TopicPart(prefix, entries, size)
 
     def entries(self, topic: str, prefix: str) -> list[TopicPart]:
-        """The entries on a page, each by its whole key."""
+        """Return the entries on a page, each by its full key."""
         return list(map(TopicPart._make, self._on_page("key, 1, line_bytes", topic, prefix, "ORDER BY key")))
 
     def lines(self, topic: str, prefix: str) -> list[str]:
-        """The lines of the entries on a page, in order."""
+        """Return the lines of the entries on a page, in order."""
         return [line for (line,) in self._on_page("line", topic, prefix, f"ORDER BY {BY_PATH}")]
 
     def _on_page(self, columns: str, topic: str, prefix: str, order: str = "") -> list[tuple[Any, ...]]:
-        """Columns of the entries on a page."""
+        """Return columns of the entries on a page."""
         on_it = f"root = ? AND topic = ? AND key BETWEEN ? AND ? AND {_IS_LISTED}"
         query = f"SELECT {columns} FROM entry WHERE {on_it} {order}"  # noqa: S608
         return self.rows(query, topic, prefix, prefix + _LAST)
 
     def parts(self, topic: str) -> list[TopicPart]:
-        """The pages of a topic."""
+        """Return the pages of a topic."""
         found = self.rows("SELECT prefix, entries, bytes FROM page WHERE root = ? AND topic = ?", topic)
         return list(map(TopicPart._make, found))
 
     def replace_pages(self, topic: str, before: Collection[TopicPart], after: Collection[TopicPart]) -> None:
-        """Make `after` the pages of a topic; new ones have short names for now."""
+        """Replace the pages of a topic by `after`; new ones have short names at first."""
         kept, known = {part.prefix for part in after}, set(before)
         digits = topic_digest(topic)[:TOPIC_DIGITS]
         self._connection.executemany(
@@ -185,7 +185,7 @@ class Rows:
         _PAGES.insert(self._connection, new, more=counted)
 
     def name_pages(self, begin: str) -> None:
-        """Give the pages of all topics whose paths begin so the names that tell them apart (P2)."""
+        """Give unique names to the pages of all topics whose paths share a prefix (P2)."""
         named = self.rows(
             "SELECT topic, min(rel), max(rel) FROM page WHERE root = ? AND rel BETWEEN ? AND ?"
             " GROUP BY topic",
@@ -209,11 +209,11 @@ EXPIRES_AT: Final = (
     " coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', entry.expires, '+1 day', 'utc'), entry.expires)"
     " ELSE entry.expires END"
 )
-"""SQL for when an entry expires, as `content.expiry.expiry_time`: SQLite has the same time zone."""
+"""SQL for the time when an entry expires, as `content.expiry.expiry_time`: SQLite uses the same time zone."""
 
 
 def expire(rows: Rows, now: str) -> None:
-    """Take the lines of what has expired from the index.
+    """Remove the lines of expired entries from the index.
 
     Args:
         rows: of a root.
@@ -227,7 +227,7 @@ def expire(rows: Rows, now: str) -> None:
 
 
 def renew(rows: Rows) -> None:
-    """Make the table `page` anew."""
+    """Rebuild the table `page`."""
     rows.rows("DELETE FROM page WHERE root = ?")
     topics = rows.rows(
         f"SELECT topic, count(*), sum(line_bytes) FROM entry WHERE root = ? AND {_IS_LISTED} GROUP BY topic"  # noqa: S608
@@ -241,7 +241,7 @@ def renew(rows: Rows) -> None:
 
 
 def follow(rows: Rows) -> IndexChanges | None:
-    """Bring the table `page` up to date with what was relisted; None if the last index had no pages."""
+    """Update the table `page` from `relisted`; return None if the last index had no pages."""
     relisted = rows.rows("SELECT topic, key FROM relisted WHERE root = ? ORDER BY topic, key")
     changed: set[tuple[str, str]] = set()
     for topic, together in groupby(relisted, key=itemgetter(0)):
@@ -257,9 +257,9 @@ def follow(rows: Rows) -> IndexChanges | None:
 
 
 def _opened(rows: Rows, topic: str, keys: Sequence[str], before: Iterable[TopicPart]) -> list[TopicPart]:
-    """What the pages of a topic are to be made of, for `split`; counted anew where one of `keys` is."""
+    """Return the parts of a topic for `split`, counted again for the pages of `keys`."""
     parts = {part.prefix: part for part in before}
-    # What no page covers is an entry of its own, if it is there at all.
+    # A key that no page covers is a new entry, or a removed one.
     for prefix in {key if (found := _covering(key, parts)) is None else found for key in keys}:
         parts.pop(prefix, None)
         counted = rows.counted(topic, prefix)
@@ -274,17 +274,17 @@ def _covering(key: str, prefixes: Collection[str]) -> str | None:
 
 
 def _file(digits: str, prefix: str) -> tuple[RelPath, str]:
-    """Path and slot of a page."""
+    """Return path and slot of a page."""
     name = f"{digits}-{prefix}{FILE_SUFFIX}" if prefix else f"{digits}{FILE_SUFFIX}"
     rel = RelPath(PAGES + name)
     return rel, slot_of(rel)
 
 
 def slot_of(rel: RelPath) -> str:
-    """The slot of the page with that path."""
+    """Return the slot of the page with that path."""
     return digest(rel.removeprefix(PAGES).encode())
 
 
 def _begin(topic: str) -> str:
-    """How the paths of a topic's pages begin, and of all that share its first digits."""
+    """Return the common path prefix of a topic's pages and of all topics that share its first digits."""
     return PAGES + topic_digest(topic)[:TOPIC_DIGITS]

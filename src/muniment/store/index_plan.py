@@ -1,17 +1,17 @@
-"""Keeps the index of a root, `MEMORY.md` and the pages in `index/`, equal to what the catalog says.
+"""Update the index of a root, `MEMORY.md` and the pages in `index/`, from the catalog.
 
-- X1 The index is derived: it claims nothing, may be rebuilt at any time, and what goes wrong with it is
-  told.
-- X2 What a person wrote where an index file belongs is never lost: it is first saved whole as an entry.
-  Ours is what was written here last, to the byte, and what says nothing but what the entries say, or said
-  in a version that the ledger keeps. What stands in `index/` under a name that no index file has now is
-  left alone, unless we wrote it.
+- X1 The index is derived: it is not a source of truth, may be rebuilt at any time, and problems with it are
+  reported.
+- X2 Text that a user wrote in an index file is never lost: the file is first saved completely as an entry. A
+  file is generated if it is, to the byte, the one written last, or if it contains only text of entries or of
+  their versions in the ledger. A file in `index/` whose name is not used now is not touched, unless it was
+  generated.
 - X3 A link or hard link at the name of an index file is replaced, not followed.
 - X4 A view that is not complete overwrites nothing.
-- X5 `MEMORY.md` is compared with the disk each time. A page is only written when its entries changed, and
-  so one that somebody else spoils stays until `rebuild`; `verify` tells.
+- X5 `MEMORY.md` is compared with the disk each time. A page is only written if its entries changed, so a page
+  that another program damages stays until `rebuild`; `verify` reports it.
 
-Which files there are and what they hold: `index_layout.py`.
+The set of files and their contents: `index_layout.py`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from muniment.store.naming import free_name
 from muniment.store.state import PLANNED, WRITTEN, IndexedFile
 
 MAX_TOLD: Final = 20
-"""Files that `verify` names; the rest is counted."""
+"""Files that `verify` lists; the rest is counted."""
 
 _BEFORE: Final[dict[object, str]] = {Standing.ABSENT: "is missing", Standing.LINK: "is a link"}
 _REPLACED: Final = frozenset({Via.SYMLINK, Via.HARDLINK})
@@ -47,39 +47,39 @@ Versions = Callable[[RelPath], Iterable[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class IndexCheck:
-    """What is wrong with an index, and what a person may want to know besides."""
+    """The problems of an index, and notes for a user."""
 
     problems: tuple[str, ...]
     notes: tuple[str, ...]
 
 
 class IndexPlan:
-    """What is to be written so that the index of a root says what the catalog says (X1 to X5).
+    """The writes that make the index of a root match the catalog (X1 to X5).
 
     Args:
         database: the catalog.
-        root: whose index it is.
+        root: of the index.
         view: of the same catalog, just refreshed.
-        versions: what a file held before, as far as it is known; its line then is ours, too.
-        whole: compare every page, and list `index/` for pages that we left behind. So it is done at any rate
-            where the catalog does not know what was written.
-        always: plan it also where there is none yet, and nothing to list.
+        versions: returns the known earlier contents of a file; lines of these also count as generated.
+        whole: compare every page, and list `index/` for obsolete pages. This is done in any case if the
+            catalog does not know which files were written.
+        always: plan an index also if it is missing and has no entry to list.
 
     Attributes:
         writes: to be carried out all or none.
-        problems: what cannot be written, and why.
-        saved: index files that were not ours, which `writes` keep as entries. They must last, and are in no
-            index yet: once they are written the view has to look again at the root's own directory, and the
-            index to be planned again.
-        files: what stands in index files once `writes` are carried out, as far as it is known.
-        gone: files that are no index files any more.
-        unread: files that the system does not let be read now: what the catalog knows of them stays.
-        listed: what stands in `index/`, if it was listed.
-        upto: the last row of `relisted` that is heeded; 0 for none, as long as there are problems.
-        whole: nothing was taken from what was written before.
+        problems: files that cannot be written, and why.
+        saved: index files that were not generated, which `writes` preserve as entries. These entries are in
+            no index yet: after the writes the view must read the root's directory again, and the index must
+            be planned again.
+        files: contents of index files after `writes` are carried out, if known.
+        gone: obsolete index files.
+        unread: files that the system does not allow to read now; the catalog's record of them stays.
+        listed: the files in `index/`, if it was listed.
+        upto: the last row of `relisted` that is covered; 0 if there are problems.
+        whole: no file was skipped because of earlier writes.
 
     Raises:
-        QuotaExceeded: as `free_name`, for the entry that keeps what is not ours.
+        QuotaExceeded: as `free_name`, for the entry that preserves a user's text.
         ManagedMemoryUnavailable: the catalog cannot be used.
     """
 
@@ -115,13 +115,13 @@ class IndexPlan:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know."""
+        """Return the notes for a user."""
         return (*self.problems, *self._told)
 
     def _make(self) -> None:
         obstacle = _obstacle(self._root)
         if obstacle is None and self._is_any_written(f"rel > '{INDEX_DIRECTORY}/'"):
-            self.whole = True  # Somebody removed them all.
+            self.whole = True  # Another program removed all pages.
         layout = lay_out(
             self._database,
             self._view.key,
@@ -136,17 +136,17 @@ class IndexPlan:
             self._write(rel, content, needed=self._always or layout.entries > 0)
         for rel in sorted({*layout.gone, *self._left_behind()} - layout.files.keys()):
             self._remove(rel)
-        # What could not be written is forgotten as well; with what stays relisted it is tried again.
+        # The record of unwritten files is deleted also; their entries stay relisted, so they are tried again.
         self.gone = sorted({*layout.gone, *layout.files} - self.files.keys() - self.unread)
         self.upto = 0 if self.problems else layout.upto
 
     def _is_any_written(self, condition: str) -> bool:
-        """Whether any file of the last index was one of these."""
+        """Return whether any file of the last index matches a condition."""
         query = f"SELECT 1 FROM written WHERE root = ? AND {condition} LIMIT 1"  # noqa: S608  constants
         return bool(self._database.rows(query, (self._view.key,)))
 
     def _left_behind(self) -> Iterator[RelPath]:
-        """What may be a page that nobody remembers."""
+        """Yield files that may be unrecorded pages."""
         if not self.whole:
             return
         try:
@@ -160,7 +160,7 @@ class IndexPlan:
         yield from (rel for rel in self.listed if is_page_name(rel.rpartition("/")[2]))
 
     def _write(self, rel: RelPath, content: bytes, *, needed: bool) -> None:
-        """Put a file into the plan, unless nothing but a problem can come of it."""
+        """Add a file to the plan; add only a problem if it cannot be written."""
         path, shown = _in(self._root, rel), _shown(self._root, rel)
         before: bytes | Standing
         kept = None
@@ -173,11 +173,13 @@ class IndexPlan:
         except PathEscape as escape:
             if escape.via not in _REPLACED:
                 self.problems.append(
-                    f"{shown} cannot be rebuilt: something special has its name ({escape.via}); move it away"
+                    f"{shown} cannot be rebuilt: a special file has its name ({escape.via}); move it away"
                 )
                 return
             before = Standing.LINK
-            self._told.append(f"{shown} was a link; the index takes its place, what it led to is left alone")
+            self._told.append(
+                f"{shown} was a link; the index replaces it, the target of the link is not changed"
+            )
         except ToolError as error:
             self.problems.append(f"{shown} cannot be rebuilt: {error}; move it away")
             if isinstance(error, Unreadable):
@@ -191,7 +193,7 @@ class IndexPlan:
         self.writes.append(IndexFile(path, before, content, kept))
 
     def _remove(self, rel: RelPath) -> None:
-        """Remove a file if we wrote it."""
+        """Remove a file if it was generated."""
         path = _in(self._root, rel)
         try:
             before = self._root.root.read_bytes(path)
@@ -213,7 +215,7 @@ class IndexPlan:
         return (digest(before),) in known or says_nothing_else(before, rel, content, self._lines_of)
 
     def _lines_of(self, rel: RelPath) -> set[str]:
-        """The lines that an entry has or had, or would have for somebody who trusts it otherwise."""
+        """Return the lines that an entry has or had, also for other levels of trust."""
         found = self._database.rows(
             "SELECT name, description, line FROM entry WHERE root = ? AND rel = ?", (self._view.key, rel)
         )
@@ -228,17 +230,19 @@ class IndexPlan:
         return {*(line for *_, line in found), *map(entry_line, rows), *map(lengthy_line, rows)}
 
     def _save(self, rel: RelPath) -> str:
-        """The name under which what stands there is kept."""
+        """Return the name under which an existing file is saved."""
         scope = self._root.scope
         saved = free_name(scope, "", SAVED_NAME, FILE_SUFFIX, lambda _: self._names)
         self._names.add(saved)
         self.saved.add(rel)
-        self._told.append(f"{_shown(self._root, rel)} was not ours; it is saved as {scope}/{saved}")
+        self._told.append(
+            f"{_shown(self._root, rel)} was not generated by Muniment; it is saved as {scope}/{saved}"
+        )
         return saved
 
 
 def about_to_write(database: Database, view: View, plan: IndexPlan) -> None:
-    """Record what `plan` writes and drops, so that a recovery can tell it from what somebody else wrote.
+    """Record the files that `plan` writes and drops, so that a recovery can recognise them.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be written.
@@ -255,9 +259,9 @@ def about_to_write(database: Database, view: View, plan: IndexPlan) -> None:
 
 
 def written(database: Database, view: View, plan: IndexPlan) -> None:
-    """Keep in mind that the writes of `plan` were carried out.
+    """Record that the writes of `plan` were carried out.
 
-    What was relisted since it was made stays so.
+    Entries that were relisted after the plan stay relisted.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be written. The next plan writes the same files again.
@@ -279,15 +283,15 @@ def written(database: Database, view: View, plan: IndexPlan) -> None:
 def verify_index(
     database: Database, root: BoundRoot, view: View, versions: Versions = lambda _: ()
 ) -> IndexCheck:
-    """What is wrong with the index of `root`: nothing if it is what a whole plan would write.
+    """Return the problems of the index of `root`: none if a complete plan would write nothing.
 
-    Changes no file, and in the catalog only what follows from the entries.
+    Changes no file, and in the catalog only data derived from the entries.
 
     Args:
         database: the catalog.
-        root: whose index it is.
-        view: of the same catalog, just refreshed by a look at every file.
-        versions: as of `IndexPlan`.
+        root: of the index.
+        view: of the same catalog, just refreshed with a check of every file.
+        versions: as for `IndexPlan`.
 
     Raises:
         QuotaExceeded, ManagedMemoryUnavailable: as `IndexPlan`.
@@ -296,7 +300,7 @@ def verify_index(
     wrong = {write.path.rel: write for write in plan.writes}
     known = {*plan.files, *wrong}
     notes = [
-        f"{_shown(root, rel)} is no file of the index; it is left alone"
+        f"{_shown(root, rel)} is not a file of the index; it is not changed"
         for rel in plan.listed
         if rel not in known and not rel.startswith(f"{INDEX_DIRECTORY}/.")
     ]
@@ -309,12 +313,12 @@ def _in(root: BoundRoot, rel: str) -> CanonicalPath:
 
 
 def _obstacle(root: BoundRoot) -> str | None:
-    """Why nothing can be written into `index/`: empty if it can, None if there is no such directory yet."""
+    """Return why `index/` cannot be written: empty if it can, None if the directory is missing."""
     shown = _shown(root, INDEX_DIRECTORY)
     try:
         found = root.root.examine(_in(root, INDEX_DIRECTORY))
     except PathEscape as escape:
-        return f"{shown} cannot be used: it leads elsewhere ({escape.via})"
+        return f"{shown} cannot be used: it points to another place ({escape.via})"
     except ToolError as error:
         return f"{shown} cannot be used: {error}"
     if found is None:
@@ -324,9 +328,9 @@ def _obstacle(root: BoundRoot) -> str | None:
 
 def _wrong(write: IndexFile, plan: IndexPlan) -> str:
     if write.path.rel in plan.saved:
-        return "is not ours; a rebuild will first save it as an entry"
+        return "was not generated by Muniment; a rebuild will first save it as an entry"
     if write.after is None:
-        what = "belongs to the index no more"
+        what = "is not part of the index any more"
     else:
         what = _BEFORE.get(write.before, "differs from its entries")
     return f"{what}; run: muniment index rebuild"

@@ -1,4 +1,4 @@
-"""The ports of the kernel: the ledger as its journal, the catalog as its facts, checks as its gates."""
+"""The ports of the kernel: the ledger as journal, the catalog as facts, content checks as gates."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class LedgerJournal:
     """The ledger as a journal.
 
     Args:
-        state: whose ledger.
-        roots: the roots that may be asked about.
-        run: that commits; None: nothing is begun, only taken back.
+        state: has the ledger.
+        roots: the roots that calls may refer to.
+        run: the run that commits; None if the journal is only used for a rollback.
     """
 
     def __init__(self, state: State, roots: Mapping[Scope, BoundRoot], run: Run | None = None) -> None:
@@ -50,7 +50,7 @@ class LedgerJournal:
         self._scopes = {key: scope for scope, key in self._keys.items()}
 
     def begin(self, judged: Judged, token: str) -> int:
-        """Keep an intent in the ledger, durably, and return its number.
+        """Store an intent in the ledger, durably, and return its number.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be written, or another process began the task.
@@ -58,12 +58,12 @@ class LedgerJournal:
         return begin(self._state, self._kept(0, judged, token))
 
     def finish(self, number: int, judged: Judged, notes: Sequence[str]) -> None:
-        """Make an intent history, durably, with provenance, event and audit record."""
+        """Mark an intent as finished, durably, with provenance, event and audit record."""
         kept = self._kept(number, judged)
         finish(self._state, replace(kept, done=timestamp(), notes=tuple(notes)))
 
     def abandon(self, number: int, scopes: Collection[Scope], recovered: Recovered | None = None) -> None:
-        """See `Journal`: with a record and an event, if `recovered` is given."""
+        """Remove an intent; see `Journal`. If `recovered` is given, add a record and an event."""
         paths = [] if recovered is None else [each.path.text for each in recovered.intent.changes.values()]
         conflicts = [] if recovered is None else [path.text for path in recovered.left]
 
@@ -82,12 +82,12 @@ class LedgerJournal:
             events.emit("commit_recovered", task_id=task, files=len(paths), conflicts=conflicts)
 
     def unfinished(self, scopes: Collection[Scope]) -> Sequence[Intent]:
-        """See `Journal`."""
+        """Return the unfinished intents; see `Journal`."""
         found = unfinished(self._state, [self._keys[scope] for scope in scopes])
         return [self._intent(kept, frozenset(scopes)) for kept in found]
 
     def knows(self, path: CanonicalPath, of: Digest) -> bool:
-        """See `Journal`."""
+        """Return whether a text is known; see `Journal`."""
         return is_known(self._state, self._keys[path.scope], path.rel, of)
 
     def _intent(self, kept: CommitRow, scopes: Collection[Scope]) -> Intent:
@@ -103,7 +103,7 @@ class LedgerJournal:
 
     def _kept(self, number: int, judged: Judged, token: str = "") -> CommitRow:
         if self._run is None:
-            raise ValueError("nobody asks for a commit here")
+            raise ValueError("this journal has no run, so it cannot commit")
         rows = (
             ChangeRow(
                 number,
@@ -119,10 +119,10 @@ class LedgerJournal:
 
 
 class CatalogFacts:
-    """The catalog as facts; a root is looked at when it is first asked about.
+    """The catalog as facts; a root is refreshed at its first use.
 
     Args:
-        view_of: the view of a scope, as it is now.
+        view_of: returns the current view of a scope.
     """
 
     def __init__(self, view_of: Callable[[Scope], View]) -> None:
@@ -130,29 +130,29 @@ class CatalogFacts:
         self._views: dict[Scope, View] = {}
 
     def view(self, scope: Scope) -> View:
-        """The view of a scope."""
+        """Return the view of a scope."""
         if scope not in self._views:
             self._views[scope] = self._view_of(scope)
         return self._views[scope]
 
     def alike(self, directory: CanonicalPath, name: str) -> frozenset[str]:
-        """See `Facts`."""
+        """Return the similar names in a directory; see `Facts`."""
         return self.view(directory.scope).alike(directory.rel, name)
 
     def usage(self, scope: Scope, counts: Callable[[RelPath], bool] | None) -> tuple[int, int]:
-        """See `Facts`."""
+        """Return the usage of a scope; see `Facts`."""
         return self.view(scope).usage(counts)
 
     def is_index(self, scope: Scope, content: bytes) -> bool:
-        """See `Facts`."""
+        """Return whether content is that of an index file; see `Facts`."""
         return self.view(scope).has_written(digest(content))
 
 
 def gates_of(state: State, policy: Policy, roots: Mapping[Scope, BoundRoot]) -> Callable[[FileChange], None]:
-    """The gates about new text, and names that look like others.
+    """Return the gates for new text and for names that look like others.
 
-    A text that does not pass may still be made smaller: if the file was refused for the same before, and was
-    ours, or what is left might be shown.
+    A text that does not pass may still be shortened, if the file failed the same check before. The store must
+    have written that file, or the remaining text must be displayable.
     """
 
     def gate(change: FileChange) -> None:

@@ -1,13 +1,13 @@
-"""The ledger: what commits were begun and done, by whom, and what the memory was before and after.
+"""The ledger: which commits were begun and finished, by which runs, and the memory before and after them.
 
-A commit is two transactions: an *intent*, which holds everything that recovery needs to take it back, and
-*done*, which makes it history: with the provenance of what it wrote and its audit record. In between the
-files change. What is not done is taken back (`upkeep.py`).
+A commit is two transactions. An *intent* contains everything that a rollback needs. *Done* makes it history,
+with the provenance of the new bytes and its audit record. The files change between the two. Unfinished
+commits are rolled back (`upkeep.py`).
 
-Roots are known by a random key that belongs to their real path. Neither device nor inode counts: both change
-when a disk is mounted elsewhere or a backup is put back, and the trust of every entry would be gone then.
-What is known of an entry is known of its bytes, so that another directory in the same place gains nothing. A
-directory that is moved begins a history of its own.
+A root is identified by a random key that belongs to its real path, not by device and inode. Both change when
+a disk is mounted elsewhere or a backup is restored, and all entries would lose their trust. The ledger's
+knowledge of an entry is about its bytes, so another directory at the same path gains nothing. A directory
+that is moved begins a new history.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from muniment.store.table import Table
 from muniment.types import Change, CommittedStep, Origin, SupersededEntry, TrustedText
 from muniment.types.keys import RootKey
 
-# -- change ------------------------------------------------------------------------------------------
+# -- change --------------------------------------------------------------------------------------------
 #
 # The broker's own view of a change: a canonical path, an opened root, bytes before and after.
 
 
 SUPERSEDES: Final = "supersedes"
-"""In the provenance of an entry: the digest of the file in whose place it stands, which no longer holds."""
+"""Provenance key of an entry: the digest of the outdated file that it replaces."""
 
 MAX_WAS_CHARS: Final = 150
-"""Characters of an entry that was superseded, as they are told."""
+"""Maximum characters of a superseded entry in a result."""
 
 
 def changes_of(items: Sequence[FileChange]) -> tuple[Change, ...]:
-    """The public view of what a change-set does to its files."""
+    """Return the public view of a change set."""
     gone: dict[object, bytes] = {
         each.base: each.before for each in items if each.after is None and each.before is not None
     }
@@ -66,7 +66,7 @@ def changes_of(items: Sequence[FileChange]) -> tuple[Change, ...]:
 
 
 def _superseded(item: FileChange, gone: Mapping[object, bytes]) -> SupersededEntry | None:
-    """Return the entry that an item replaces: at its path, or at the one that it had before."""
+    """Return the entry that an item replaces: at its path, or at its previous path."""
     if item.after is None:
         return None
     told = parse(item.after).muniment or {}
@@ -79,12 +79,12 @@ def _superseded(item: FileChange, gone: Mapping[object, bytes]) -> SupersededEnt
 
 
 def classify_touched_scopes(changes: Iterable[FileChange]) -> tuple[Scope, ...]:
-    """The scopes that a change-set touches, sorted."""
+    """Return the scopes that a change set touches, sorted."""
     return tuple(sorted({item.path.scope for item in changes}))
 
 
 def least_trust(changes: Iterable[FileChange]) -> Trust | None:
-    """The least of what a change-set writes; None: it only removes."""
+    """Return the lowest trust of the new bytes of a change set; None if it only removes."""
     trusts = [item.trust for item in changes if item.trust is not None]
     return trusts[0].capped(*trusts) if trusts else None
 
@@ -92,22 +92,22 @@ def least_trust(changes: Iterable[FileChange]) -> Trust | None:
 # -- ledger ------------------------------------------------------------------------------------------
 
 ERASED: Final = "erased"
-"""Stands for the digest of a file whose bytes were erased."""
+"""Replaces the digest of a file whose bytes were erased."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Who asks for something, when, why, and under which policy; also where bytes are from that it wrote.
+    """The origin of a request: task, time, trust and policy; also the origin of the bytes that it wrote.
 
     Attributes:
         task: id; a task commits at most once.
-        at: when; see `audit.timestamp`.
-        trust: of the request; of bytes: of these.
-        decided_by: what chose the places and words: `rules`, or a model's name.
+        at: see `audit.timestamp`.
+        trust: of the request; for bytes, of these.
+        decided_by: the author of paths and text: `rules`, or a model's name.
         policy: name and short digest, such as `strict@a1f4e0db`.
         kind: `remember`, `forget`, `dream`, `undo`, `approve`, `erase`, or `edit` of a plain sandbox.
-        fact: keyed digest of what was asked, see `State.keyed`; None where nothing was, or it was erased.
-        undoes: the task whose changes are taken back.
+        fact: keyed digest of the request, see `State.keyed`; None if missing or erased.
+        undoes: the task whose changes are undone.
         answers: the kind of the task whose review this approves.
     """
 
@@ -123,22 +123,22 @@ class Run:
 
     @property
     def is_of_person(self) -> bool:
-        """Whether a person edited or moved an entry."""
+        """Return whether a user edited or moved an entry."""
         return (self.kind, self.decided_by) == ("edit", PERSON)
 
     @property
     def is_mixed(self) -> bool:
-        """Whether a person edited an entry in which sentences of lower trust are left."""
+        """Return whether a user edited an entry in which sentences of lower trust remain."""
         return self.is_of_person and self.trust is not Trust.OWNER
 
 
 class ChangeRow(NamedTuple):
-    """A change as the ledger keeps it.
+    """A change in the ledger.
 
     Attributes:
-        position: among the changes of its commit, from 0; chooses its temporary name.
-        change: by the scope's name at that time.
-        after_digest: of the new bytes, also where these were erased.
+        position: among the changes of its commit, from 0; part of its temporary name.
+        change: with the scope's name at that time.
+        after_digest: of the new bytes, also if these were erased.
         made: directories inside the scope that did not exist before, outermost first.
     """
 
@@ -151,18 +151,18 @@ class ChangeRow(NamedTuple):
 
     @property
     def is_erased(self) -> bool:
-        """Whether its bytes are no longer known; then None says nothing about the file."""
+        """Return whether its bytes were erased; then None does not mean that the file is missing."""
         return ERASED in {self.change.base, self.after_digest}
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRow:
-    """A commit as the ledger keeps it, done or begun; or a change-set that waits for a review.
+    """A commit in the ledger, done or begun; or a change set that waits for a review.
 
     Attributes:
-        token: with which its temporary names begin, see `temporary_of`.
-        done: when; None: an intent, unless it waits.
-        review: for which it waits: then it is no history, and nothing of it is in any file.
+        token: prefix of its temporary names, see `temporary_of`.
+        done: time; None for an intent or a pending change set.
+        review: for which it waits; then it is not history, and no file contains any of it.
     """
 
     id: int
@@ -175,17 +175,17 @@ class CommitRow:
 
     @property
     def known(self) -> tuple[Change, ...]:
-        """What it changed, as far as that was not erased."""
+        """Return its changes, without erased ones."""
         return changes_of([item.change for item in self.changes if not item.is_erased])
 
     @property
     def touched_scopes(self) -> tuple[Scope, ...]:
-        """See `classify_touched_scopes`."""
+        """Return its scopes; see `classify_touched_scopes`."""
         return classify_touched_scopes(item.change for item in self.changes)
 
     @property
     def trust(self) -> Trust | None:
-        """See `least_trust`."""
+        """Return its lowest trust; see `least_trust`."""
         return least_trust(item.change for item in self.changes)
 
 
@@ -225,35 +225,35 @@ _STEPS: Final = Table("step", _Last, trust="coalesce(trust, asked)", answers=Non
 
 
 def erased_name(state: State, root: RootKey, rel: RelPath) -> RelPath:
-    """What stands in the ledger for the name of a file that was erased; tells nothing without the key."""
+    """Return the name that replaces the path of an erased file; it reveals nothing without the key."""
     return RelPath(f"{ERASED}-{state.keyed(f'{root}/{rel}')[:32]}")
 
 
 def root_key(state: State, bound: BoundRoot) -> RootKey:
-    """The key of a bound root, given to its path at first sight."""
+    """Return the key of a bound root; its path gets one at its first use."""
     path = state.name_of_root(bound.trusted_path)
     if (known := state.root_keys.get(path)) is not None:
         return RootKey(known)
     find = "SELECT id FROM root WHERE path = ?"
     found = state.ledger.rows(find, (path,))
-    if found and state.is_shared:  # Nothing moves the roots of such a ledger.
+    if found and state.is_shared:  # The roots of such a ledger are never moved.
         state.root_keys[path] = found[0][0]
     if not found:
         with state.ledger.transaction() as connection:
             _ROOTS.insert(connection, [_Root(state.key_of_root(path), path)], more="ON CONFLICT DO NOTHING")
         found = state.ledger.rows(find, (path,))
     if not found:
-        raise unavailable(state.ledger.name, "its roots are not as they were written")
+        raise unavailable(state.ledger.name, "its list of roots was changed by another program")
     return RootKey(found[0][0])
 
 
 def move_roots(state: State, place: Callable[[bytes], bytes]) -> None:
-    """Have the roots belong to other paths, and keep their keys; for a ledger that was brought elsewhere.
+    """Assign the roots to other paths without changing their keys, for a ledger that was moved.
 
     Args:
-        state: whose ledger.
-        place: where a root is now, from where it was. What was known to stand there before, in another home,
-            is known under a path that is none.
+        state: has the ledger.
+        place: returns the new path for an old one. A root that was recorded at the new path before, in
+            another home, gets an impossible path.
     """
     with state.ledger.transaction() as connection:
         every = _ROOTS.read(state.ledger)
@@ -265,7 +265,7 @@ def move_roots(state: State, place: Callable[[bytes], bytes]) -> None:
 
 
 def move_root(state: State, before: Path, bound: BoundRoot) -> None:
-    """Have a bound root keep the history of the path at which it lay before, unless it has one of its own.
+    """Move the history of an old path to a bound root, unless the root already has a history.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written.
@@ -278,7 +278,7 @@ def move_root(state: State, before: Path, bound: BoundRoot) -> None:
 
 
 def begin(state: State, kept: CommitRow) -> int:
-    """Write an intent, or a change-set that waits; the id of it. Durable on return.
+    """Write an intent, or a pending change set, and return its id. Durable on return.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written, or another process began the task meanwhile.
@@ -293,15 +293,15 @@ def begin(state: State, kept: CommitRow) -> int:
 
 
 def finish(state: State, kept: CommitRow) -> None:
-    """Make a commit history: with provenance, event and record. Durable on return.
+    """Mark a commit as done: with provenance, event and record. Durable on return.
 
     Args:
-        state: whose ledger.
-        kept: the intent that was begun, with its id, when it was done, and its notes.
+        state: has the ledger.
+        kept: the intent that was begun, with its id, the time when it was done, and its notes.
 
     Raises:
-        ManagedMemoryUnavailable: the ledger cannot be written, and the commit is still an intent; or it is
-            none any more.
+        ManagedMemoryUnavailable: the ledger cannot be written, and the commit is still an intent; or it was
+            rolled back meanwhile.
     """
     run, at = kept.run, kept.done or ""
 
@@ -324,9 +324,9 @@ def finish(state: State, kept: CommitRow) -> None:
 
 
 def _record_provenance(state: State, connection: Transaction, run: Run, changes: Iterable[ChangeRow]) -> None:
-    """Record where the new bytes of changes are from, and the digests of their text.
+    """Record the origin of the new bytes of changes, and the digests of their text.
 
-    An undo records nothing: what it brings back is from where it was from, and foreign text stays foreign.
+    An undo records nothing: restored text has its original origin, and foreign text stays foreign.
     """
     texts = [
         (item, read_text(item.change.after or b"", item.change.path.rel))
@@ -352,9 +352,9 @@ def _record_provenance(state: State, connection: Transaction, run: Run, changes:
 
 
 def abandon(state: State, number: int, roots: Collection[RootKey] | None = None) -> None:
-    """Forget an intent, as far as nothing of it is left in the files of `roots`; None: anywhere.
+    """Delete an intent if none of it is left in the files of `roots` (None: of any root).
 
-    Once no root is left its task may try again.
+    After it is deleted for all roots, its task may run again.
     """
     with state.ledger.transaction() as connection:
         for (root,) in connection.execute(
@@ -370,14 +370,15 @@ def abandon(state: State, number: int, roots: Collection[RootKey] | None = None)
 
 
 def keep_conflicts(state: State, number: int, left: Collection[tuple[RootKey, RelPath]]) -> None:
-    """Record what must outlive an interrupted intent, since somebody may have copied or edited its text.
+    """Record the parts of an interrupted intent that a user may have used or edited.
 
-    That is where its text is from. Files that were left alone become a commit, to keep their bytes before.
+    This is the origin of its text. Files that were not rolled back become a commit, to preserve their bytes
+    before.
 
     Args:
-        state: whose ledger.
-        number: of the intent, which stays as it is.
-        left: files that were left alone.
+        state: has the ledger.
+        number: of the intent, which stays unchanged.
+        left: files that were not rolled back.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written.
@@ -388,19 +389,19 @@ def keep_conflicts(state: State, number: int, left: Collection[tuple[RootKey, Re
             found = tuple(each for each in intent.changes if (each.root, each.change.path.rel) in left)
             if found:
                 run = replace(intent.run, task=f"recovery-{secrets.token_hex(8)}", fact=None)
-                notes = (f"interrupted ({intent.run.task}); these files were changed by somebody else since",)
+                notes = (f"interrupted ({intent.run.task}); another program changed these files since",)
                 begun = replace(intent, run=run, notes=notes, changes=found)
                 finish(state, replace(begun, id=begin(state, begun), done=audit.timestamp()))
 
 
 def of_task(state: LedgerState, task: str) -> CommitRow | None:
-    """The commit of a task, if it is done."""
+    """Return the finished commit of a task, if there is one."""
     found = commits(state, "task = ? AND done IS NOT NULL", (task,))
     return found[0] if found else None
 
 
 def unfinished(state: State, roots: Iterable[RootKey]) -> tuple[CommitRow, ...]:
-    """Intents that touch any of `roots`, the newest first."""
+    """Return the intents that touch any of `roots`, the newest first."""
     wanted = set(roots)
     found = commits(state, "done IS NULL AND review IS NULL")
     return tuple(kept for kept in reversed(found) if any(item.root in wanted for item in kept.changes))
@@ -409,7 +410,7 @@ def unfinished(state: State, roots: Iterable[RootKey]) -> tuple[CommitRow, ...]:
 def commits(
     state: LedgerState, condition: str = "TRUE", values: Sequence[object] = ()
 ) -> tuple[CommitRow, ...]:
-    """The change-sets for which an SQL condition holds, the oldest first, with their bytes."""
+    """Return the change sets that match an SQL condition, the oldest first, with their bytes."""
     of_it = "WHERE change_set = ? ORDER BY position"
     return tuple(
         replace(kept, changes=_CHANGES.read(state.ledger, of_it, (kept.id,)))
@@ -418,16 +419,16 @@ def commits(
 
 
 def source_of(state: State, root: RootKey, rel: RelPath, of: Digest) -> Run | None:
-    """Where the bytes with the digest `of` at a path come from; None: not from this ledger's commits.
+    """Return the origin of the bytes with the digest `of` at a path; None if no commit wrote them.
 
-    A commit that is under way counts, so that no reader takes its files for somebody else's.
+    A commit in progress counts, so that a reader does not treat its files as foreign.
     """
     at = "WHERE root = ? AND rel = ? AND digest = ? LIMIT 1"
     return _SOURCES.first(state.ledger, at, (root, rel, of))
 
 
 def is_current(state: State, root: RootKey, rel: RelPath, of: Digest) -> bool:
-    """Return whether bytes with the digest `of` belong at a path; true if the roots are no working copy.
+    """Return whether bytes with the digest `of` belong at a path; True if the roots are not a working copy.
 
     In a working copy they must be those of the last commit that the copy has, or of a later commit, done or
     begun: another machine may be ahead, or this one may be writing them.
@@ -440,13 +441,13 @@ def is_current(state: State, root: RootKey, rel: RelPath, of: Digest) -> bool:
 
 
 def is_known(state: State, root: RootKey, rel: RelPath, of: Digest) -> bool:
-    """Whether bytes with the digest `of` stood at a path before or after a commit, begun ones included."""
+    """Return whether bytes with the digest `of` were at a path before or after any commit."""
     query = "SELECT 1 FROM step WHERE root = ?1 AND rel = ?2 AND ?3 IN (before_digest, after_digest) LIMIT 1"
     return bool(state.ledger.rows(query, (root, rel, of)))
 
 
 def _tell(state: State, kept: CommitRow) -> None:
-    """Add the event that the memory has changed."""
+    """Append the event that the memory has changed."""
     run = kept.run
     asked = state.ledger.rows("SELECT token, client FROM task WHERE id = ?", (run.task,))
     token, client = asked[0] if asked else (None, None)
@@ -464,17 +465,17 @@ def _tell(state: State, kept: CommitRow) -> None:
     )
 
 
-# -- history -----------------------------------------------------------------------------------------
+# -- history -------------------------------------------------------------------------------------------
 #
-# What became of the memory, read from the ledger: who changed what, what a file was, and where it is from.
+# The history of the memory, read from the ledger: changes, their authors, and earlier contents of files.
 #
-# Roots are known by their keys, so a path means the file of the directory that is bound now, whatever its
-# scope was called then. Of what was erased only that it was there is left (`ERASED`).
+# Roots are identified by their keys, so a path means the file of the directory that is bound now, even if its
+# scope had another name. For erased files, only their former existence is known (`ERASED`).
 #
-# Queries only; nothing here reads memory or writes.
+# Queries only: this part does not read memory and does not write.
 
 MAX_STEPS: Final = 1_000
-"""Steps that one question is answered with; older ones are asked for by path."""
+"""Maximum steps of one result; query by path for older ones."""
 
 
 _HISTORY: Final = Table(
@@ -495,20 +496,20 @@ def history(
     below: CanonicalPath | None = None,
     limit: int = MAX_STEPS,
 ) -> tuple[CommittedStep, ...]:
-    """What was committed, the newest first; at most `limit`.
+    """Return the committed steps, the newest first; at most `limit`.
 
     Args:
-        state: whose ledger.
-        roots: the roots to tell of, with the present names of their scopes.
-        below: a file, or a directory or scope with all beneath; None: everything.
-        limit: how many steps at most.
+        state: has the ledger.
+        roots: the roots to include, with the current names of their scopes.
+        below: a file, or a directory or scope with everything under it; None: everything.
+        limit: maximum number of steps.
     """
     names = {scope: key for key, scope in roots.items()}
     keys = list(roots) if below is None else [names[below.scope]] if below.scope in names else []
     rel = "" if below is None else below.rel
     erased = erased_name(state, keys[0], below.rel) if below is not None and keys else ""
-    # As another text it has SQLite go from the newest on, and end at the limit; of one path the index knows
-    # better.
+    # As an expression it makes SQLite read from the newest row and stop at the limit. For one path the index
+    # is faster.
     column = "root" if rel else "root || ''"
     found = _HISTORY.read(
         state.ledger,
@@ -523,17 +524,17 @@ def history(
 
 
 def content_at(state: State, root: RootKey, path: CanonicalPath, task: str) -> bytes | None:
-    """The bytes of a file as a task left it; None if it removed the file.
+    """Return the bytes of a file as a task left it; None if the task removed the file.
 
     Raises:
         NotFound: the task did not change this file.
-        Erased: the bytes are no longer known.
+        Erased: the bytes were erased.
     """
     return _side(state, root, path, task, "after")
 
 
 def content_before(state: State, root: RootKey, path: CanonicalPath, task: str) -> bytes | None:
-    """The bytes of a file as a task found it; None if it made the file. Raises as `content_at`."""
+    """Return the bytes of a file before a task; None if the task created it. Raises as `content_at`."""
     return _side(state, root, path, task, "before")
 
 
@@ -550,18 +551,18 @@ def _side(
     content, digest = rows[0]
     if digest == ERASED:
         left = "left" if side == "after" else "found"
-        raise Erased(f"what {task} {left} at {path.text} was erased")
+        raise Erased(f"the text that {task} {left} at {path.text} was erased")
     return bytes(content) if content is not None else None
 
 
 def count_by_day(
     state: State, roots: Mapping[RootKey, Scope], since: str
 ) -> tuple[tuple[str, Scope, int], ...]:
-    """How many files commits changed, by day and scope, the oldest first; days without any are left out.
+    """Count the files that commits changed, by day and scope, the oldest first; skip empty days.
 
     Args:
-        state: whose ledger.
-        roots: the roots to tell of, with the present names of their scopes.
+        state: has the ledger.
+        roots: the roots to include, with the current names of their scopes.
         since: the first day, ISO-8601 UTC.
     """
     rows = state.ledger.rows(
@@ -575,18 +576,18 @@ def count_by_day(
 def why(
     state: State, root: RootKey, path: CanonicalPath, present: bytes | None, trust_of_scope: Trust
 ) -> Origin:
-    """Where a file comes from.
+    """Return the origin of a file.
 
     Args:
-        state: whose ledger.
+        state: has the ledger.
         root: of the file.
         path: of the file.
-        present: what is there now; None: nothing is.
-        trust_of_scope: the trust of what Muniment did not write there.
+        present: its current bytes; None if the file is missing.
+        trust_of_scope: the trust of text there that Muniment did not write.
 
     Raises:
-        NotFound: nothing is there, and nothing ever was as far as the ledger knows.
-        Erased: what was there was erased.
+        NotFound: no file is there, and the ledger knows of no earlier one.
+        Erased: the file was erased.
     """
     source = None if present is None else source_of(state, root, path.rel, digest(present))
     found = None
@@ -599,9 +600,9 @@ def why(
     if found is not None and last is None:
         return _origin(path, "foreign", found.trust, None, sentences)
     if last is None and _last(state, root, erased_name(state, root, path.rel)) is not None:
-        raise Erased(f"what was remembered at {path.text} was erased")
+        raise Erased(f"the entry at {path.text} was erased")
     if last is None:
-        raise NotFound(f"nothing is remembered at {path.text}, nor was it")
+        raise NotFound(f"no entry at {path.text}, now or earlier")
     if found is not None:
         return _origin(path, "edited", found.trust, last.run, sentences)
     return _origin(path, "removed" if last.after_digest is None else "missing", None, last.run)
@@ -623,7 +624,7 @@ def _origin(
 
 
 def undone_by(state: State, task: str) -> str | None:
-    """The task that took back the changes of `task`, unless that was undone in turn."""
+    """Return the task that undid the changes of `task`, unless that was undone in turn."""
     undone: dict[str, str] = {}
     for undoing, undoes in state.ledger.rows(
         "SELECT task, undoes FROM change_set WHERE undoes IS NOT NULL AND done IS NOT NULL ORDER BY id DESC"
@@ -634,11 +635,11 @@ def undone_by(state: State, task: str) -> str | None:
 
 
 def _marks(keys: Collection[RootKey]) -> str:
-    """Marks for roots behind IN, which not every engine takes with nothing in it."""
+    """Return placeholders for roots after IN, which some engines do not accept empty."""
     return ", ".join("?" * len(keys)) or "NULL"
 
 
 def _last(state: State, root: RootKey, rel: RelPath) -> _Last | None:
-    """The last change of a file that the ledger knows."""
+    """Return the last change of a file in the ledger."""
     at = "WHERE root = ? AND rel = ? AND done IS NOT NULL ORDER BY change_set DESC LIMIT 1"
     return _STEPS.first(state.ledger, at, (root, rel))

@@ -1,6 +1,6 @@
 """Other names for new files: free ones, by appending numbers, and ones that the caller chooses. Pure.
 
-What is taken comes from a view under the lock; the judge compares the result with the same view.
+Existing names come from a view under the lock; the judge compares the result with the same view.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from muniment.policy.grammar import check_creatable
 from muniment.store.catalog import View
 
 MAX_SUFFIX: Final = 999
-"""Highest number that is appended; more files of one name are a loop, not a memory."""
+"""Highest number that is appended; more files of one name mean a loop."""
 
 
 Rename = Callable[[FileChange, Callable[[str], Collection[str] | None]], RelPath]
-"""Where a new file goes, as it was proposed; given the names in a folder of its scope, None for none."""
+"""Returns the path for a new file, given the proposed change and a function that lists the names in a folder
+of the file's scope (None if the folder is missing).
+"""
 
 
 def renamed(
@@ -31,7 +33,7 @@ def renamed(
     policy: Policy,
     views: Mapping[Scope, View],
 ) -> ChangeSet:
-    """Move every new file to where `rename` says, under a free name there.
+    """Move every new file to the path that `rename` returns, under a free name there.
 
     Raises:
         Refused, BadName, QuotaExceeded: as `settle_names`.
@@ -51,17 +53,17 @@ def renamed_replacements(
     policy: Policy,
     views: Mapping[Scope, View],
 ) -> tuple[ChangeSet, dict[CanonicalPath, FileChange]]:
-    """Give entries whose text is replaced the names that `rename` says, as far as the policy grants that.
+    """Rename entries whose text is replaced to the path that `rename` returns, if the policy allows that.
 
     Args:
-        change_set: its replacements are to be asked about where they have their `before`.
-        rename: as for `renamed`; the path that a change has: it stays.
-        policy: has to let the new file be created, and the old one be removed.
+        change_set: replacements are renamed only if they have their `before`.
+        rename: as for `renamed`; an entry stays if its path is returned.
+        policy: must allow to create the new file and to remove the old one.
         views: of the scopes.
 
     Returns:
-        The change-set, in which an entry is removed and created instead of changed; and what was proposed, by
-        the new paths.
+        The change set, in which a renamed entry is removed and created instead of changed; and the proposed
+        changes by new path.
 
     Raises:
         QuotaExceeded: as `free_name`.
@@ -93,7 +95,7 @@ def _may_move(judge: Judge, path: CanonicalPath, to: CanonicalPath) -> bool:
 
 
 def settle_names(change_set: ChangeSet, policy: Policy, views: Mapping[Scope, View]) -> ChangeSet:
-    """Move every new file whose name is taken to a free one; such a run has no claims worth keeping.
+    """Move every new file whose name already exists to a free one; such a run has no claims worth storing.
 
     Raises:
         Refused, BadName: the proposed name may not be created.
@@ -110,7 +112,10 @@ def _moved(
     policy: Policy,
     views: Mapping[Scope, View],
 ) -> Iterator[FileChange]:
-    """What the policy or the grammar refuses is refused here: another name would only hide it."""
+    """Yield the changes with moved new files; reject a proposed path that policy or grammar deny.
+
+    The check comes before the move, because another name would only hide the violation.
+    """
     decider = Judge(policy)
     names = {scope: _DirectoryNames(view) for scope, view in views.items()}
     for proposed in changes:
@@ -123,7 +128,7 @@ def _moved(
 
 
 class _DirectoryNames:
-    """The names in each directory of a scope, with those that were given out meanwhile."""
+    """The names in each directory of a scope, including the names assigned meanwhile."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -138,7 +143,7 @@ class _DirectoryNames:
 
 
 def _free_path(path: CanonicalPath, names: _DirectoryNames) -> CanonicalPath:
-    """Where `path` can go, given out in `names`."""
+    """Return a free path for `path`, and reserve it in `names`."""
     *folders, name = path.rel.split("/")
     directory = ""
     for folder in folders:
@@ -149,7 +154,7 @@ def _free_path(path: CanonicalPath, names: _DirectoryNames) -> CanonicalPath:
 
 
 def _free_file(scope: Scope, directory: str, name: str, names: _DirectoryNames) -> CanonicalPath:
-    """Where a file can go in a directory, given out in `names`."""
+    """Return a free path for a file in a directory, and reserve it in `names`."""
     free = free_name(scope, directory, name.removesuffix(FILE_SUFFIX), FILE_SUFFIX, names)
     names.give(directory, free)
     return CanonicalPath(scope, joined(directory, free))
@@ -158,17 +163,17 @@ def _free_file(scope: Scope, directory: str, name: str, names: _DirectoryNames) 
 def free_name(
     scope: Scope, directory: str, stem: str, suffix: str, names: Callable[[str], Collection[str] | None]
 ) -> str:
-    """The first numbering of a name that neither something else nor an alias has.
+    """Return the first numbering of a name that no other file and no alias of it uses.
 
     Args:
         scope: of the directory.
-        directory: where, inside its scope; "" for the root.
+        directory: inside the scope; "" for the root.
         stem: of the name.
-        suffix: of a file; empty for a folder, which may also be one that is there, however it is spelled.
-        names: all of a directory, None for one that is not there or could not be listed.
+        suffix: of a file; empty for a folder. An existing folder can be reused, also if its spelling differs.
+        names: lists a directory; None if it is missing or could not be listed.
 
     Raises:
-        QuotaExceeded: all numbers up to `MAX_SUFFIX` are taken.
+        QuotaExceeded: all numbers up to `MAX_SUFFIX` exist.
     """
     taken: dict[str, list[str]] = {}
     for each in sorted(names(directory) or ()):
@@ -184,9 +189,9 @@ def free_name(
         folders = [each for each in standing if not suffix and names(joined(directory, each)) is not None]
         if folders:
             return free if free in folders else folders[0]
-    raise QuotaExceeded("there are too many files of that name; choose another")
+    raise QuotaExceeded("too many files have that name; use another one")
 
 
 def _cut(stem: str, size: int) -> str:
-    """`stem` within `size` bytes of UTF-8, never inside a character."""
+    """Return `stem` cut to `size` bytes of UTF-8, never inside a character."""
     return stem.encode()[: max(0, size)].decode(errors="ignore").rstrip(" .")

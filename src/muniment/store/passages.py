@@ -1,20 +1,18 @@
-"""Which sentences of a text the ledger knows, and how far they are trusted, however they are formatted.
+"""Which sentences of a text the ledger knows, and their trust, independent of their format.
 
-With each row of `provenance` the ledger keeps keyed digests of the comparable text (`content/sentences.py`):
-of its body, and of its grams unless it is the owner's. For bytes that the ledger does not know at their
-path:
+With each row of `provenance` the ledger stores keyed digests of the comparable text (`content/sentences.py`):
+of its body, and of its grams unless it is the owner's. For bytes that the ledger does not know at their path:
 
 - A1. A sentence has the trust of the entry in which its words were committed: at its own path that of the
-  last commit which had them, else the least of those anywhere in this ledger.
+  last commit with these words, otherwise the lowest of all in this ledger.
 - A2. A sentence has the trust of the scope if it has one new word for every `MAX_CARRIED` words of lower
-  trust, and contains no whole sentence of lower trust. A word is new if no commit had it, in any spelling.
-- A3. The entry has the least trust of its sentences. Of a text that is too long to be compared it has the
-  least trust that the ledger knows.
-- A4. What a person committed by an edit is no source of trust: the sentences that were there before keep
-  theirs.
+  trust, and contains no complete sentence of lower trust. A word is new if no commit had it, in any spelling.
+- A3. The entry has the lowest trust of its sentences. A text that is too long to be compared has the lowest
+  trust that the ledger knows.
+- A4. An edit by a user is not a source of trust: sentences that existed before retain their trust.
 
-What does not hold: sentences of fewer than `MIN_WHOLE_WORDS` words are recognized at their own path, and
-elsewhere only in a body that is otherwise the same. Of what was erased nothing is known.
+Not guaranteed: sentences of fewer than `MIN_WHOLE_WORDS` words are recognized only at their own path, or in a
+body that is otherwise the same. Erased text is unknown.
 
 Attacked in tests/attacks/test_formatted_files.py.
 """
@@ -49,32 +47,32 @@ from muniment.store.table import Table
 from muniment.types import TrustedText
 
 PERSON: Final = "owner"
-"""The value of `Run.decided_by` if a person edits an entry."""
+"""The value of `Run.decided_by` if a user edits an entry."""
 
 NO_SOURCE: Final = 0
-"""Stands for the digest of a body whose sentences differ in their author (A4)."""
+"""Replaces the digest of a body whose sentences have different authors (A4)."""
 
 MAX_VERSIONS: Final = 8
 """Committed versions of a file that its sentences are compared with; older ones count as other files."""
 
 MAX_CACHED: Final = 4_096
-"""Answers of `read_authorship` that are cached; if there are more, all are dropped."""
+"""Cached results of `read_authorship`; if there are more, the cache is emptied."""
 
 MAX_SIMILAR: Final = 4
 """Other entries with which the spelling of a sentence is compared."""
 
 MAX_STEPS: Final = 20_000
-"""Pairs of sentences of a text of which the spelling is compared; further ones are taken for known."""
+"""Pairs of sentences whose spelling is compared for one text; further ones count as known."""
 
 MAX_ALIGNED: Final = 60
-"""Words of a sentence of which the spelling is compared word by word."""
+"""Words of a sentence whose spelling is compared word by word."""
 
 _SIZE: Final = 4
 """Words of a gram that is found anywhere."""
 _SIZE_AT_PATH: Final = 3
 """Words of a gram that is found in versions of the same file."""
 _ALIGNMENT: Final = 40
-"""Steps that it costs to compare a sentence word by word."""
+"""Steps counted for a comparison word by word."""
 _AROUND: Final = 8
 """Words of a known text before and after those that a sentence is compared with."""
 _AT_ONCE: Final = 256
@@ -98,7 +96,7 @@ _CONTENT: Final = (
     "WHERE known.body = ? AND change.after IS NOT NULL LIMIT 1"
 )
 _POSITION: Final = "SELECT max(id), (SELECT count(*) FROM change_set WHERE done IS NULL) FROM change_set"
-"""Differs after each commit: no other change adds a source of trust."""
+"""Changes with each commit: only commits add sources of trust."""
 _INCOMPLETE: Final = (
     "SELECT root, rel, digest, trust, (SELECT after FROM change WHERE change.root = known.root "  # noqa: S608
     "AND change.rel = known.rel AND change.after_digest = known.digest AND after IS NOT NULL LIMIT 1) "
@@ -116,11 +114,11 @@ _PASSAGES: Final = Table("passage", _Passage)
 
 @dataclass(frozen=True, slots=True)
 class Authorship:
-    """How far a text is trusted, as a whole and sentence by sentence.
+    """The trust of a text, in total and by sentence.
 
     Attributes:
-        trust: the least of its sentences, or less.
-        sentences: those of the body, then those of the titles; empty if all have the trust of the whole.
+        trust: the lowest of its sentences, or lower.
+        sentences: of the body, then of the titles; empty if all have the trust of the text.
         since: when text of lower trust that it may contain was first committed.
     """
 
@@ -130,44 +128,45 @@ class Authorship:
 
     @property
     def most(self) -> Trust:
-        """The highest trust of its sentences: a run needs it to replace or remove the text."""
+        """Return the highest trust of its sentences: a run needs it to replace or remove the text."""
         return next(
             trust for trust in Trust if trust in {self.trust, *(each.trust for each in self.sentences)}
         )
 
     def body_of(self, trust: Trust) -> str:
-        """Return the sentences of the body that have a trust, one a line."""
+        """Return the sentences of the body that have a certain trust, one per line."""
         return "\n".join(each.text for each in self.sentences if each.trust is trust and not each.is_title)
 
 
 class _AuthorshipCache:
-    """Answers of `read_authorship` until the next commit.
+    """Results of `read_authorship` until the next commit.
 
-    Threads may share it: `kept` is replaced whole, and what is added to it is newer than its position.
+    Threads may share it: `kept` is replaced as one object, and results are only added for its current
+    position.
     """
 
     def __init__(self) -> None:
         self.kept: tuple[tuple[object, ...], dict[tuple[str, str, str, Trust], Authorship]] = ((), {})
 
     def close(self) -> None:
-        """Drop everything."""
+        """Drop all results."""
         self.kept = (), {}
 
 
 def digest_body(state: State, text: ComparedText) -> int:
-    """Return the keyed digest of a comparable body, as `provenance` has it."""
+    """Return the keyed digest of a comparable body, as stored in `provenance`."""
     return _digest(state, text.body_gram)
 
 
 def keep_passages(
     state: State, connection: Transaction, texts: Iterable[tuple[int, ComparedText, Trust]]
 ) -> None:
-    """Keep by what texts are recognized.
+    """Store the digests by which texts are recognized.
 
     Args:
-        state: whose ledger.
-        connection: inside a transaction of it.
-        texts: each with its body's digest and its trust. Nothing is kept of the owner's, and of `NO_SOURCE`.
+        state: has the ledger.
+        connection: a transaction of the ledger.
+        texts: each with its body's digest and its trust. Texts of the owner and of `NO_SOURCE` are skipped.
     """
     rows = [
         _Passage(each, body)
@@ -179,20 +178,21 @@ def keep_passages(
 
 
 def read_authorship(state: State, root: str, rel: RelPath, data: bytes, ours: Trust) -> Authorship:
-    """Return how far bytes are trusted at a path at which no commit of this ledger put them (A1 to A4).
+    """Return the trust of bytes that no commit of this ledger put at a path (A1 to A4).
 
     Args:
-        state: whose ledger.
+        state: has the ledger.
         root: key of the root.
         rel: path in it.
         data: the bytes.
-        ours: the trust of what was written there by hand.
+        ours: the trust of text that was written there by hand.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be read.
 
-    Cost: some queries of an index. If the ledger knows text of lower trust, and there was a commit since the
-    last answer: linear in the text, about 15 µs a word.
+    Cost: a few index queries. If the ledger contains text of lower trust and there was a commit since the
+        last
+    call: linear in the text, about 15 µs a word.
     """
     cache = cast("_AuthorshipCache", state.beside("authorships", _AuthorshipCache))
     (position,) = state.ledger.rows(_POSITION)
@@ -209,7 +209,7 @@ def read_authorship(state: State, root: str, rel: RelPath, data: bytes, ours: Tr
 
 
 def _read_authorship(state: State, root: str, rel: RelPath, data: bytes, ours: Trust) -> Authorship:
-    """Return what `read_authorship` does, without its cache."""
+    """Return the result of `read_authorship`, without its cache."""
     _complete(state)
     same = "SELECT trust, at FROM provenance WHERE digest = ? AND body <> ?"
     known = state.ledger.rows(same, (digest(data), NO_SOURCE))
@@ -237,7 +237,7 @@ class _KnownText:
         }
 
     def part_like(self, sentence: Sentence) -> list[ComparedWord]:
-        """Return the words around the first gram that a sentence has in common with this text."""
+        """Return the words around the first gram that a sentence shares with this text."""
         keys, size = [word.key for word in sentence.words], _SIZE_AT_PATH
         for at in range(len(keys) - size + 1):
             place = self._places.get(tuple(keys[at : at + size]))
@@ -247,7 +247,7 @@ class _KnownText:
 
 
 class _TextComparison:
-    """The comparison of a text with what the ledger knows."""
+    """A comparison of a text with the ledger."""
 
     def __init__(
         self, state: State, rel: RelPath, ours: Trust, versions: Sequence[tuple[bytes, str, str]]
@@ -316,19 +316,19 @@ class _TextComparison:
         return self._ours if new and is_theirs else self._ours.capped(*lower)
 
     def _without_old(self, new: set[int], sentence: Sentence) -> set[int]:
-        """Return which words are new, without those that are known ones in another spelling."""
+        """Return the words that are new, without known ones in another spelling."""
         for each in self._known if new and len(sentence.words) <= MAX_ALIGNED else ():
             if part := each.part_like(sentence):
                 new = new - find_old_words(part, sentence.words) if self._may_go_on(_ALIGNMENT) else set()
         return new
 
     def _may_go_on(self, steps: int) -> bool:
-        """Whether the spelling of more sentences is compared; if not, they are taken for known ones."""
+        """Return whether the spelling of more sentences is compared; if not, they count as known."""
         self._steps_left -= steps
         return self._steps_left >= 0
 
     def _trust_of_respelled(self, sentence: Sentence) -> Trust | None:
-        """Return the trust of the known sentence of which this one is another spelling; None: of none."""
+        """Return the trust of a known sentence with the same words in another spelling, if there is one."""
         for known, trust in self._lower:
             if not self._may_go_on(1):
                 return trust
@@ -383,7 +383,7 @@ def _digest(state: State, gram: Gram) -> int:
 
 
 def _complete(state: State) -> None:
-    """Compute what rows lack that an earlier version wrote; without their bytes nothing is known of them."""
+    """Compute missing digests in rows that an earlier version wrote, if their bytes are stored."""
     while rows := state.ledger.rows(_INCOMPLETE):
         texts = [read_text(bytes(row[4] or b""), row[1]) for row in rows]
         bodies = [digest_body(state, text) for text in texts]

@@ -1,15 +1,15 @@
-"""Change-sets that wait for the owner: held, shown, rejected. `operations/review.py` approves.
+"""Change sets that wait for the owner: queue, preview, reject. `operations/review.py` approves.
 
-What waits stands among the ledger's change-sets, with bytes and claims, as one that was never begun.
+A pending change set is stored in the ledger with bytes and claims, as a commit that was never begun.
 
-V1 A review is bound to the roots that it was asked for, not to the names of their scopes.
-V2 An approval names a digest of the final text, of the claims, the roots and the trusts, and of the policy as
-   it is now: what was shown is what is committed, or nothing.
-V3 A review is decided once. That it was approved is read from the ledger's commit of `approval_task`, which
-   commits at most once; a rejection is made under the locks of its roots, and so never beside an approval.
-V4 A task waits once, whatever it proposes when it is carried out again. Number and bytes of pending reviews
-   are limited: for one client's token, for all runs of low trust, and in all. Runs of low trust never use up
-   what is left for the owner's. A new review that exceeds a limit is rejected; none that waits is dropped.
+V1 A review is bound to the roots of its request, not to the names of their scopes.
+V2 An approval contains a digest of the final text, the claims, the roots and the trusts, and of the policy in
+   force now: exactly the displayed change is committed, or nothing.
+V3 A review is decided once. An approval is recorded as the ledger's commit of `approval_task`, which commits
+   at most once. A rejection runs under the locks of the review's roots, so it cannot overlap an approval.
+V4 A task waits once, even if a repeated run proposes something else. Number and bytes of pending reviews are
+   limited: for one client's token, for all runs of low trust, and in total. Runs of low trust never use up
+   the owner's share. A new review that exceeds a limit is rejected; pending ones are never dropped.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from muniment.types.keys import RootKey
 # -- review ------------------------------------------------------------------------------------------
 
 ID_CHARS: Final = 6
-"""Characters of a review's id behind its `r`, for people to type: 30 bits, and new where one is taken."""
+"""Characters of a review's id after its `r`, for people to type: 30 bits; a used id is drawn again."""
 
 MAX_OF_TOKEN: Final = 20
-"""Pending reviews of the tasks of one token: no more than a person looks through at one sitting."""
+"""Pending reviews of the tasks of one token: as many as a user can check in one sitting."""
 
 MAX_OF_AGENTS: Final = 150
 """Pending reviews of all runs of trust `agent` or `external`; the rest of `MAX_WAITING` is the owner's."""
 
 MAX_WAITING: Final = 200
-"""Pending reviews in all, whoever asked."""
+"""Pending reviews in total."""
 
 MAX_BYTES_OF_TOKEN: Final = 4 << 20
 MAX_BYTES_OF_AGENTS: Final = 24 << 20
 MAX_WAITING_BYTES: Final = 32 << 20
-"""Bytes of new text in pending reviews of one token, of all runs of low trust, and in all."""
+"""Bytes of new text in pending reviews of one token, of all runs of low trust, and in total."""
 
 _BELOW_WORKSPACE: Final = frozenset({Trust.AGENT, Trust.EXTERNAL})
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -61,20 +61,20 @@ _WAITING: Final = (
 )
 
 _HELD: Final = "(SELECT change_set.id FROM change_set WHERE change_set.review = review.id)"
-"""Which came first, of those of one time."""
+"""Order of reviews with the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A change-set that waits.
+    """A change set that waits for the owner.
 
     Attributes:
         id: for people to type.
-        run: who asked, and why.
+        run: the requester, and the purpose.
         reasons: why it waits, each in one line.
         change_set: with final bytes, each with its trust.
-        roots: by scope, of everything that it names.
-        policy: digest of the policy under which it was asked for.
+        roots: by scope, of all its paths.
+        policy: digest of the policy at the time of the request.
     """
 
     id: str
@@ -85,7 +85,7 @@ class Pending:
     policy: Digest
 
     def digest(self, policy: Digest) -> Digest:
-        """What an approval under a policy is bound to (V2)."""
+        """Return the digest that an approval under a policy is bound to (V2)."""
         changes, claims = self.change_set.changes, self.change_set.claims
         bound_to = {
             "changes": [
@@ -125,9 +125,9 @@ _CLAIMS: Final = Table("claim", _ClaimRow)
 
 
 def approval_task(review_id: str) -> str:
-    """The task under which a review is approved: one, so that it commits at most once.
+    """Return the task that approves a review: there is one, so that it commits at most once.
 
-    No caller can have named a task of his own so, since those hold no colon.
+    A caller cannot use this id for a task, because task ids of callers contain no colon.
     """
     return f"approve:{review_id}"
 
@@ -141,18 +141,18 @@ def hold(
     policy: Digest,
     roots: Mapping[Scope, BoundRoot],
 ) -> str:
-    """Keep a change-set for the owner; the id of its review, or of the one that already waits for it (V4).
+    """Store a change set for the owner; return the id of its review, or of an equal pending one (V4).
 
     Args:
-        state: where it is kept.
-        run: who asks.
+        state: has the ledger.
+        run: the requester.
         change_set: with final bytes and their trusts; an approval never raises them.
-        reasons: why it has to wait.
+        reasons: why it must wait.
         policy: digest of the policy in force.
-        roots: the bound roots; those that the change-set names are kept.
+        roots: the bound roots; the keys of those in the change set are stored.
 
     Raises:
-        QuotaExceeded: too many wait (V4).
+        QuotaExceeded: too many reviews are pending (V4).
         ManagedMemoryUnavailable: the ledger cannot be written.
     """
     named = {path.scope for path in (*change_set.paths, *(each.path for each in change_set.claims))}
@@ -165,18 +165,18 @@ def hold(
             if bound_to == each.digest(each.policy) or _is_repeated(each, waiting):
                 return each.id
         asked = state.ledger.rows("SELECT token FROM task WHERE id = ?", (run.task,))
-        by = asked[0][0] if asked else None  # Of no lane.
+        by = asked[0][0] if asked else None  # Not a task of a lane.
         _check_caps(state, waiting, by)
         return _add(state, waiting, by)
 
 
 def _is_repeated(one: Pending, other: Pending) -> bool:
-    """Whether two of one task and kind ask for the same in the same place, whatever they propose."""
+    """Return whether two reviews of one task have the same request, even if their proposals differ."""
     return (one.roots, one.run.fact) == (other.roots, other.run.fact)
 
 
 def _check_caps(state: State, new: Pending, token: str | None) -> None:
-    """Raise if a new review would exceed a limit on what waits (V4)."""
+    """Check that a new review does not exceed a limit on pending reviews (V4)."""
     size_of = "(SELECT sum(length(change.after)) FROM change WHERE change.change_set = change_set.id)"
     waiting: Sequence[tuple[str | None, str, int]] = state.ledger.rows(
         f"SELECT review.token, change_set.trust, coalesce({size_of}, 0) "  # noqa: S608  from here and above
@@ -200,33 +200,33 @@ def _check_caps(state: State, new: Pending, token: str | None) -> None:
 
 
 def pending(state: State, more: str = "", values: Sequence[object] = ()) -> tuple[Pending, ...]:
-    """Everything that waits, the oldest first, whatever roots it is for; what SQL says of it besides.
+    """Return the pending reviews, the oldest first, for any roots; `more` is SQL that restricts them.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be used.
     """
-    with state.ledger.transaction():  # As `load`.
+    with state.ledger.transaction():  # As in `load`.
         rows = _REVIEWS.read(state.ledger, f"WHERE {_WAITING} {more} ORDER BY at, {_HELD}", values)
         return tuple(_restored(state, each) for each in rows)
 
 
 def waiting_of(state: State, task: str) -> Pending | None:
-    """What waits of a task, the oldest first."""
+    """Return the oldest pending review of a task."""
     return next(iter(pending(state, "AND task = ?", (task,))), None)
 
 
 def load(state: State, review_id: str) -> Pending:
-    """One that waits.
+    """Return a pending review.
 
     Raises:
-        NotFound: there is no such review.
-        ReviewClosed: it was decided already.
+        NotFound: the review does not exist.
+        ReviewClosed: it is already decided.
         ManagedMemoryUnavailable: the ledger cannot be used.
     """
-    with state.ledger.transaction():  # Nobody decides about it between its rows.
+    with state.ledger.transaction():  # Another process cannot decide the review between these reads.
         found = _REVIEWS.first(state.ledger, "WHERE id = ?", (review_id,))
         if found is None:
-            raise NotFound(f"there is no review {printable(review_id)!r}; see: muniment review list")
+            raise NotFound(f"review {printable(review_id)!r} not found; see: muniment review list")
         is_approved = of_task(state, approval_task(review_id)) is not None
         if is_approved or found.state != "pending":
             raise ReviewClosed(review_id, "approved" if is_approved else found.state)
@@ -234,34 +234,34 @@ def load(state: State, review_id: str) -> Pending:
 
 
 def check_roots(state: State, waiting: Pending, roots: Mapping[Scope, BoundRoot]) -> None:
-    """Refuse to decide about a review where its scopes are other directories (V1).
+    """Check that the scopes of a review are the directories of its request (V1).
 
     Raises:
-        InvalidScope: they are, or are not bound at all.
+        InvalidScope: a scope is another directory, or not bound.
     """
     for scope, key in waiting.roots.items():
         if scope not in roots or root_key(state, roots[scope]) != key:
             raise InvalidScope(
-                f"review {waiting.id} is about another directory for scope {scope!r}; decide about it in the "
-                "workspace, or with the --root, with which it was asked for"
+                f"review {waiting.id} is about another directory for scope {scope!r}; decide it in the "
+                "workspace, or with the --root, that was used for the request"
             )
 
 
 def turn_down(
     state: State, review_id: str, roots: Mapping[Scope, BoundRoot], patience: Patience, at: str
 ) -> Pending:
-    """Decide that a change-set is never committed; what it was.
+    """Reject a review, so that its change set is never committed; return the review.
 
     Raises:
         NotFound, ReviewClosed: as `load`.
         InvalidScope: as `check_roots`.
-        DeadlineExceeded, Cancelled: somebody held the lock of a root.
+        DeadlineExceeded, Cancelled: another process held the lock of a root.
         ManagedMemoryUnavailable: a root or the ledger cannot be used.
     """
     waiting = load(state, review_id)
     check_roots(state, waiting, roots)
     state.require_writable()
-    # Under the locks no approval is between its last look at this row and its commit.
+    # Under the locks, no approval can be between its last read of this row and its commit.
     with lock_roots([roots[scope] for scope in waiting.roots], patience), state.ledger.transaction():
         load(state, review_id)
         close(state, review_id, "rejected", at)
@@ -269,7 +269,7 @@ def turn_down(
 
 
 def close(state: State, review_id: str, decision: str, at: str, outcome: str | None = None) -> None:
-    """Note a decision, with its record; of an approval also the task, as which it was committed."""
+    """Record a decision; for an approval also the task that committed it."""
     with state.ledger.transaction() as connection:
         decided = "UPDATE review SET state = ?, outcome = ? WHERE id = ?"
         connection.execute(decided, (decision, outcome, review_id))
@@ -278,7 +278,7 @@ def close(state: State, review_id: str, decision: str, at: str, outcome: str | N
 
 
 def _add(state: State, waiting: Pending, by: str | None) -> str:
-    """Keep a review under a new id, with its record."""
+    """Store a review under a new id, with its record."""
     run, keys, whole = waiting.run, waiting.roots, waiting.change_set
     bound_to = waiting.digest(waiting.policy)
     new = _new_id(lambda each: not state.ledger.rows("SELECT 1 FROM review WHERE id = ?", (each,)))
@@ -289,7 +289,7 @@ def _add(state: State, waiting: Pending, by: str | None) -> str:
             ChangeRow(0, number, keys[each.path.scope], replace(each, before=None), each.digest)
             for number, each in enumerate(whole.changes)
         )
-        # Under a name of its own: the task may commit all the same, where it has to wait no more.
+        # Under a separate task id: the task itself may still commit, if it no longer has to wait.
         own = replace(run, task=f"review:{new}")
         number = begin(state, CommitRow(0, own, "", review=new, changes=rows))
         claims = (_ClaimRow(number, at, keys[each.path.scope], each) for at, each in enumerate(whole.claims))
@@ -322,26 +322,25 @@ def _restored(state: State, row: _Review) -> Pending:
     )
 
 
-# -- preview -----------------------------------------------------------------------------------------
+# -- preview -------------------------------------------------------------------------------------------
 #
-# A pending change-set as its owner sees it. Pure.
+# The owner's view of a pending change set. Pure.
 #
-# Canonical: every line of the text stands behind a mark of its own, so that it forges none of ours;
-# whatever does not show by itself is written as its code point; the last line is the digest that an
-# approval names.
+# Canonical: every line of the text is preceded by a mark, so that it cannot imitate a generated line.
+# Invisible characters are written as their code points. The last line is the digest for an approval.
 #
-# Does not hold: that a text shown so cannot deceive; lookalikes and white space of many widths stay.
+# Not guaranteed: that a displayed text cannot deceive; lookalikes and white space of various widths stay.
 
 MAX_DIFF_LINES: Final = 1_000
 """Lines of a file, on either side, up to which it is compared line by line; hostile text takes a second."""
 
 
 def preview(waiting: Pending, current: Callable[[str], bytes | None], policy: Digest) -> str:
-    """A review as the owner decides about it; ends with the digest that an approval names.
+    """Return a review as text for the owner; it ends with the digest for an approval.
 
     Args:
-        waiting: what waits.
-        current: the bytes that a logical path holds now; None where no file is.
+        waiting: the review.
+        current: returns the current bytes at a logical path; None if the file is missing.
         policy: digest of the policy in force.
     """
     return "\n".join(_preview(waiting, current, policy)) + "\n"
@@ -350,18 +349,18 @@ def preview(waiting: Pending, current: Callable[[str], bytes | None], policy: Di
 def _preview(waiting: Pending, current: Callable[[str], bytes | None], policy: Digest) -> Iterator[str]:
     run, change_set = waiting.run, waiting.change_set
     yield f"review {waiting.id}: {run.kind} by {visible(run.decided_by)}, {run.at}"
-    yield f"asked by {run.task}, of trust {run.trust}"
+    yield f"requested by {run.task}, trust {run.trust}"
     yield from (f"waits because {visible(reason)}" for reason in waiting.reasons)
     if policy != waiting.policy:
-        yield "the policy has changed since it was asked for"
+        yield "the policy has changed since the request"
     for change in change_set.changes:
         yield from _file(change, current)
     yield ""
     for claim in change_set.claims:
         now = current(claim.path.text)
         holds = claim.digest == (None if now is None else digest(now))
-        was = "it was not there" if claim.digest is None else f"as it was, {claim.digest[:16]}"
-        yield f"rests on {visible(claim.path.text)}: {was}{'' if holds else ' (changed since)'}"
+        was = "missing before" if claim.digest is None else f"unchanged, {claim.digest[:16]}"
+        yield f"depends on {visible(claim.path.text)}: {was}{'' if holds else ' (changed since)'}"
     yield f"digest {waiting.digest(policy)}"
 
 
@@ -371,20 +370,20 @@ def _file(change: FileChange, current: Callable[[str], bytes | None]) -> Iterato
     yield ""
     yield f"{visible(change.path.text)} ({'removed' if after is None else new})"
     if change.base != (None if before is None else digest(before)):
-        yield "it was changed since: this cannot be approved any more"
+        yield "the file has changed since the request: this review cannot be approved any more"
     yield from _diff(_shown(before), _shown(after))
     if before is not None and after is not None:
-        yield "whole text:"
+        yield "complete text:"
         yield from (f"| {line}" for line in _shown(after))
 
 
 def changed_lines(before: bytes | None, after: bytes | None) -> Iterator[str]:
-    """What changes from some bytes of a file to others, as a preview tells it; None: there is no file."""
+    """Yield the difference between two contents of a file, as in a preview; None means no file."""
     return _diff(_shown(before), _shown(after))
 
 
 def _shown(content: bytes | None) -> list[str]:
-    """The lines of a file, each with everything that does not show made visible."""
+    """Return the lines of a file, with invisible characters made visible."""
     if content is None:
         return []
     text = content.decode("utf-8", "backslashreplace")
@@ -393,7 +392,7 @@ def _shown(content: bytes | None) -> list[str]:
 
 
 def _diff(before: list[str], after: list[str]) -> Iterator[str]:
-    """What changes, line by line: `-` goes, `+` comes; unchanged lines are left out."""
+    """Yield the changed lines: `-` for removed ones, `+` for added ones."""
     if max(len(before), len(after)) > MAX_DIFF_LINES:
         yield from (f"- {line}" for line in before)
         yield from (f"+ {line}" for line in after)

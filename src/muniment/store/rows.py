@@ -1,9 +1,9 @@
-"""The row of an entry in the catalog, made of its bytes and of what the caller makes of them.
+"""The catalog row of an entry, computed from its bytes and from the caller's assessment of them.
 
-Pure, but for `put_texts` and `drop_texts`.
+Pure, except for `put_texts` and `drop_texts`.
 
-Of an entry that is held, and of one that cannot be read, nothing is kept but path, size and digest: its text,
-name, description and keywords stand in no column, so that nobody who reads rows can let them out.
+For an entry that is withheld or unreadable, only path, size and digest are stored. Its text, name,
+description and keywords are in no column, so that no reader of rows can disclose them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ from muniment.kernel.path import FILE_SUFFIX, fold
 from muniment.store.index import IndexRow, entry_line
 from muniment.store.table import Table
 
-# -- irregular ---------------------------------------------------------------------------------------
+# -- irregular verbs ---------------------------------------------------------------------------------
 #
-# Irregular verbs of English, which no stemmer knows: forms, and what they are forms of. Data.
+# Irregular verbs of English, which no stemmer knows: each verb with its forms. Data.
 #
-# Left out are forms that more often are another word: `left`, `saw`, `ground`, `bit`, `bound`, `led`,
-# `rose`.
+# Forms that are more often another word are omitted: `left`, `saw`, `ground`, `bit`, `bound`, `led`, `rose`.
 
 _VERBS: Final = """
 arise arose arisen; awake awoke awoken; beat beaten; become became; begin began begun; bend bent; bite
@@ -59,35 +58,35 @@ IRREGULAR: Final = {
 }
 
 
-# -- fulltext ----------------------------------------------------------------------------------------
+# -- full text ---------------------------------------------------------------------------------------
 #
-# What of an entry is found by its words: the four columns of its full-text row, and how text becomes words.
+# The four columns of an entry's full-text row, and the normalisation of their text.
 #
-# Pure. A query goes through `as_indexed` as well, so that both sides agree:
+# Pure. A query passes through `as_indexed` also, so that both sides agree:
 #
-# - F1. Differences of compatibility and case are gone (NFKC, casefold); the tokenizer of the table,
-#   `porter unicode61`, then cuts words and takes away accents and endings.
-# - F2. Irregular verbs of English are one word in all forms: `kept` is `keep`, as `keeps` is by its ending.
-# - F3. Chinese, Japanese and Korean, which are written without spaces or with few, are cut into every pair
-#   of
-#   neighbouring characters. Two characters or more are found wherever they stand in a text, one is not,
-#   unless
-#   it stands alone. Other scripts without spaces are parted from words of letters that stand beside them.
-# - F4. Linear time and space, also for text that is made to normalise slowly or into much: no more than
-#   `MAX_INDEXED_CHARS` characters come out, before pairing, and none is normalised together with more than
-#   `_PIECE_CHARS` others.
+# - F1. Differences of compatibility and case are removed (NFKC, casefold). The tokenizer of the table,
+#   `porter unicode61`, then splits words and removes accents and endings.
+# - F2. All forms of an irregular English verb are one word: `kept` becomes `keep`, as `keeps` does by its
+#   ending.
+# - F3. Chinese, Japanese and Korean, which use few spaces or none, are split into every pair of neighbouring
+#   characters. Two or more characters are found anywhere in a text. A single character is found only if it is
+#   isolated. Other scripts without spaces are separated from neighbouring words of letters.
+# - F4. Time and space are linear, also for text that is designed to normalise slowly or to expand. The result
+#   has at most `MAX_INDEXED_CHARS` characters before pairing. No character is normalised together with more
+#   than `_PIECE_CHARS` others.
 #
-# What does not hold: that a word longer than `_PIECE_CHARS` is found whole.
+# Not guaranteed: that a word longer than `_PIECE_CHARS` is found complete.
 #
 # Attacked in tests/units/store/test_fulltext.py.
-# Source: UAX #15, 13 (Stream-Safe Text Format), for why long runs of marks must be cut.
+# Source: UAX #15, 13 (Stream-Safe Text Format), for the reason to cut long runs of marks.
 
 MAX_INDEXED_CHARS: Final = 1 << 20
-"""Characters of a column: as many as the largest file can hold; only where one folds into many (U+FDFA: into
-18) is anything cut."""
+"""Characters of a column: the size of the largest file. Text is cut only if a character folds into many
+(U+FDFA: into 18).
+"""
 
 _PIECE_CHARS: Final = 256
-# As much as fits up to the end of a word; else, within an endless word, as much as fits.
+# As much as fits up to the end of a word; inside an endless word, as much as fits.
 _PIECE: Final = re.compile(rf".{{1,{_PIECE_CHARS}}}(?!\S)|.{{1,{_PIECE_CHARS}}}", re.DOTALL)
 
 _WORD: Final = re.compile(r"(?<![^\W_])[a-z]{3,10}(?![^\W_])")
@@ -102,7 +101,7 @@ _CJK: Final = re.compile(
 
 
 def saying_digest(said: str) -> str:
-    """What the catalog keeps of a saying, see `content.words.sayings`: 32 hexadecimal digits."""
+    """Return the key of a phrase in the catalog (`content.words.sayings`): 32 hexadecimal digits."""
     return digest(said.encode("utf-8", "surrogatepass"))[:32]
 
 
@@ -116,16 +115,16 @@ class Columns(NamedTuple):
 
 
 def columns(rel: str, name: str, description: str, body: str, keywords: Sequence[str]) -> Columns:
-    """The words of an entry, by where they stand.
+    """Return the full-text columns of an entry, one for each part of it.
 
-    The last column gathers what tells the subject of an entry, however the entry itself is written: the names
-    of its folders and file, its keywords, and what its line in the index says.
+    The last column collects the words that state the subject of an entry, independent of its wording: the
+    names of its folders and file, its keywords, and the text of its line in the index.
 
     Args:
         rel: canonical path inside the scope.
         name: as listed, not cleaned.
-        description: likewise.
-        body: all behind the front matter.
+        description: as listed, not cleaned.
+        body: the text after the front matter.
         keywords: of the front matter.
     """
     context = "\n".join([rel.removesuffix(FILE_SUFFIX), *keywords, one_line(name), one_line(description)])
@@ -133,7 +132,7 @@ def columns(rel: str, name: str, description: str, body: str, keywords: Sequence
 
 
 def as_indexed(text: str) -> str:
-    """`text` as it is indexed and as it is asked for (F1 to F3), up to `MAX_INDEXED_CHARS` (F4)."""
+    """Return `text` as it is indexed and queried (F1 to F3), up to `MAX_INDEXED_CHARS` (F4)."""
     if text.isascii():
         return _WORD.sub(_verb, text[:MAX_INDEXED_CHARS].lower())
     pieces: list[str] = []
@@ -147,12 +146,12 @@ def as_indexed(text: str) -> str:
 
 
 def _verb(word: re.Match[str]) -> str:
-    """What a word is a form of (F2)."""
+    """Return the verb that a word is a form of (F2)."""
     return IRREGULAR.get(word[0], word[0])
 
 
 def _in_pairs(run: re.Match[str]) -> str:
-    """The pairs of a run, apart from each other and from the words beside it."""
+    """Return the pairs of a run, separated from each other and from the neighbouring words."""
     text = run[0]
     return f" {' '.join(map(''.join, pairwise(text))) or text} "
 
@@ -169,13 +168,13 @@ _TIME: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}
 
 
 class Assessed(NamedTuple):
-    """What somebody who knows the ledger and the gates makes of a file.
+    """The assessment of a file by a caller that knows the ledger and the gates.
 
     Attributes:
         trust: who it comes from.
-        expires: as of `content.entry.Entry`; None if never.
-        held: the gate that holds its text back; None if it may be told.
-        mixed: whether it has sentences of the owner, and others.
+        expires: as in `content.entry.Entry`; None if never.
+        held: the gate that withholds its text; None if it may be shown.
+        mixed: whether it has sentences of the owner and also of others.
     """
 
     trust: Trust
@@ -185,22 +184,22 @@ class Assessed(NamedTuple):
 
 
 Assess = Callable[[RelPath, Digest, bytes], Assessed]
-"""Asked once for each file that is read: its path inside the scope, its digest, its bytes."""
+"""Called once for each file that is read, with its path inside the scope, its digest and its bytes."""
 
 
 class Embedder(Protocol):
-    """Makes vectors, by which entries are found that share no word with a question (`recall.meaning`)."""
+    """Computes vectors, which find entries that share no word with a question (`recall.meaning`)."""
 
     @property
     def identity(self) -> str:
-        """Which model it is: another one makes other vectors."""
+        """Return the id of the model; another model computes other vectors."""
 
     def vector(self, words: Columns) -> bytes | None:
-        """The vector of an entry; None if the model knows none of its words."""
+        """Return the vector of an entry; None if the model knows none of its words."""
 
 
 class Row(NamedTuple):
-    """Columns of an entry, in the order of the table, without what identifies its file."""
+    """The columns of an entry, in the order of the table, without the identity of its file."""
 
     rel: str
     topic: str
@@ -226,11 +225,11 @@ class Row(NamedTuple):
 
 
 class Text(NamedTuple):
-    """What is kept of the text of an entry that is not held.
+    """The stored text of an entry that is not withheld.
 
     Attributes:
-        sayings: digests of what it says by itself.
-        vector: what it means; None where nobody makes vectors, or of these words none.
+        sayings: digests of its phrases.
+        vector: its meaning; None without an embedder, or if it knows none of these words.
     """
 
     words: Columns
@@ -241,7 +240,7 @@ class Text(NamedTuple):
 def row_of(
     rel: RelPath, data: bytes, digest: Digest, assessed: Assessed, embedder: Embedder | None
 ) -> tuple[Row, Text | None]:
-    """The row of an entry that was read, and its text, with its vector, unless it is held."""
+    """Return the row of an entry that was read; also its text and vector, unless it is withheld."""
     if assessed.held is not None:
         return _bare(rel, digest, assessed, ""), None
     entry = parse(data)
@@ -269,14 +268,14 @@ class _Words(NamedTuple):
 
 
 class _Saying(NamedTuple):
-    """What an entry says by itself."""
+    """A phrase of an entry."""
 
     digest: str
     entry: int
 
 
 class _Vector(NamedTuple):
-    """What an entry means."""
+    """The meaning of an entry."""
 
     entry: int
     value: bytes
@@ -293,7 +292,7 @@ _DROP: Final = (
 
 
 def put_texts(connection: sqlite3.Connection, texts: Collection[tuple[int, Text]]) -> None:
-    """Keep what is kept of texts, each with the number of its entry."""
+    """Insert texts, each with the number of its entry."""
     _WORDS.insert(connection, [_Words(number, text.words) for number, text in texts])
     _SAYINGS.insert(connection, [_Saying(each, number) for number, text in texts for each in text.sayings])
     vectors = [(number, text.vector) for number, text in texts]
@@ -301,25 +300,25 @@ def put_texts(connection: sqlite3.Connection, texts: Collection[tuple[int, Text]
 
 
 def drop_texts(connection: sqlite3.Connection, entries: Collection[tuple[int]]) -> None:
-    """Drop what was kept of the texts of entries, by their numbers."""
+    """Delete the texts of entries, by the numbers of these."""
     for statement in _DROP:
         connection.executemany(statement, entries)
 
 
 def unreadable_row(rel: RelPath, note: str) -> Row:
-    """The row of an entry that cannot be read; nobody knows who it comes from, so it is trusted least."""
+    """Return the row of an unreadable entry. Its author is unknown, so it has the lowest trust."""
     is_withheld = name_gate(rel, Trust.EXTERNAL) is not None
     return _bare(rel, None, Assessed(Trust.EXTERNAL, held=NAME if is_withheld else None), note)
 
 
 def _names(said: object) -> Iterator[str]:
-    """The names of entries that a value of a provenance line is, or lists; what is none is left out."""
+    """Yield the entry names in a value of a provenance line, one or a list; invalid ones are skipped."""
     listed = said[:_MAX_NAMED] if isinstance(said, list | tuple) else [said]
     return (each for each in listed if isinstance(each, str) and _NAMED.fullmatch(each))
 
 
 def _time(said: object) -> str:
-    """A time as it stands in a provenance line; empty: none of the form in which the store writes it."""
+    """Return a time of a provenance line; empty if it is not in the form that the store writes."""
     return said if isinstance(said, str) and _TIME.fullmatch(said) else ""
 
 
@@ -330,7 +329,7 @@ def _bare(rel: RelPath, digest: Digest | None, assessed: Assessed, note: str) ->
     )
     row = _row(index, digest, assessed, None, (), note)
     if assessed.held == NAME:
-        return row._replace(line="", line_bytes=0)  # It would say the name.
+        return row._replace(line="", line_bytes=0)  # The line would contain the name.
     return row
 
 

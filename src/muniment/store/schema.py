@@ -1,16 +1,16 @@
-"""The schema that a database of the state directory may have: what the scripts of its version produce.
+"""The schema that a database of the state directory may have: the result of the scripts of its version.
 
-A database file can come from anybody: in a backup, or in a home that was copied from elsewhere. Triggers and
-views in it run with the statements of this program; an index with an expression and a CHECK do too.
+A database file can come from an attacker: in a backup, or in a home directory that was copied. Its triggers
+and views would run with the statements of this program. An index with an expression and a CHECK would too.
 
-- C1 A database whose schema is not, object by object, what the scripts produce in an empty one is rejected
-  before any statement of this program touches its tables. Comments and white space do not count, since other
-  versions of SQLite copy them in other ways.
-- C2 Encoding and `auto_vacuum`, which are stored in the file, are those of a new database.
+- C1 The schema must be, object by object, the result of the scripts in an empty database. Otherwise the
+  database is rejected before any statement of this program touches its tables. Comments and white space do
+  not count, because versions of SQLite copy them differently.
+- C2 Encoding and `auto_vacuum`, which are stored in the file, must be those of a new database.
 
-Does not hold: anything about rows. `examine` checks them with SQLite's own checks, which a restore needs.
+Not guaranteed: anything about rows. `examine` runs SQLite's own checks of them, which a restore needs.
 
-Apart from `state.py`, which is long enough: this reads nothing but a connection that is open.
+Separate from `state.py`, which is long enough: this module only reads an open connection.
 Source: sqlite.org/schematab.html; sqlite.org/pragma.html, `trusted_schema`, `integrity_check`.
 """
 
@@ -30,7 +30,7 @@ from muniment.kernel.cancel import Patience
 from muniment.store.database import Database, statements, unavailable
 
 MAX_COUNTER: Final = 2**53
-"""The largest number that SQLite may have given to a row of an honest ledger: JSON has no larger ones."""
+"""The largest row number that SQLite may have assigned in a valid ledger: JSON has no larger integers."""
 
 _SHOWN_CHARS: Final = 60
 
@@ -38,11 +38,11 @@ _PIECE: Final = re.compile(
     r"""(?P<kept>'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\])|--[^\n]*|/\*.*?(?:\*/|\Z)|\s+""",
     re.DOTALL,
 )
-"""A quoted token, or what separates tokens."""
+"""A quoted token, or a separator of tokens."""
 
 
 class SchemaObject(NamedTuple):
-    """One row of `sqlite_schema`, without the page where the object begins."""
+    """One row of `sqlite_schema`, without the object's first page."""
 
     type: str
     name: str
@@ -51,39 +51,39 @@ class SchemaObject(NamedTuple):
 
 
 def require_schema(database: Database, scripts: Sequence[str]) -> None:
-    """Raise unless the schema of a database is what scripts produce (C1, C2).
+    """Check that the schema of a database is the result of its scripts (C1, C2).
 
     Args:
         database: open, and not used before.
-        scripts: that made it, in order; none: it has to be empty.
+        scripts: that created it, in order; none: the database must be empty.
 
     Raises:
-        ManagedMemoryUnavailable: it is another schema, or damaged.
+        ManagedMemoryUnavailable: the schema is different, or the database is damaged.
 
     Cost: 0.1 ms, and once a process 2 to 6 ms for the scripts.
     """
     if difference := _difference(database, scripts):
-        raise unavailable(database.path, f"{difference}; bring it back from a backup that you made")
+        raise unavailable(database.path, f"{difference}; restore it from a backup that you made")
 
 
 def has_schema(database: Database, scripts: Sequence[str]) -> bool:
     """Return whether `require_schema` would accept a database.
 
     Raises:
-        ManagedMemoryUnavailable: it is damaged.
+        ManagedMemoryUnavailable: the database is damaged.
     """
     return _difference(database, scripts) is None
 
 
 def examine(database: Database, patience: Patience) -> None:
-    """Raise unless the rows of a database are whole by SQLite's own checks; its schema was checked before.
+    """Check the rows of a database with SQLite's own checks; its schema was checked before.
 
-    Afterwards every statement of this connection ends with the patience.
+    After the call, every statement of this connection fails if `patience` has ended.
 
     Raises:
-        ManagedMemoryUnavailable: they are not, or the patience ended.
+        ManagedMemoryUnavailable: the rows are damaged, or `patience` ended.
 
-    Cost: reads the whole file.
+    Cost: reads the complete file.
     """
     database.limit(patience)
     problem = database.rows("PRAGMA integrity_check(1)")[0][0]
@@ -95,11 +95,11 @@ def examine(database: Database, patience: Patience) -> None:
         problem = "ok" if database.rows(bad, (MAX_COUNTER,)) == [(0,)] else "a counter is out of range"
     if problem != "ok":
         what = printable(str(problem))[:_SHOWN_CHARS]
-        raise unavailable(database.path, f"is damaged ({what}); bring it back from a backup that you made")
+        raise unavailable(database.path, f"is damaged ({what}); restore it from a backup that you made")
 
 
 class _Expected(NamedTuple):
-    """What scripts make of an empty database."""
+    """The result of scripts in an empty database."""
 
     stored: tuple[object, ...]
     objects: Counter[SchemaObject]
@@ -122,7 +122,7 @@ def _expected(scripts: tuple[str, ...]) -> _Expected:
 
 
 def _difference(database: Database, scripts: Sequence[str]) -> str | None:
-    """The first difference between a database and what scripts make; None: there is none."""
+    """Return the first difference between a database and the result of its scripts, or None."""
     expected = _expected(tuple(scripts))
     for pragma, wanted in zip(_STORED, expected.stored, strict=True):
         ((found,),) = database.rows(pragma)
@@ -133,19 +133,19 @@ def _difference(database: Database, scripts: Sequence[str]) -> str | None:
         return None
     found, wanted = _without_comments(rows), _without_comments(expected.objects)
     if more := found - wanted:
-        return f"holds what no version of Muniment makes ({_shown(min(more, key=_order))})"
+        return f"contains an object that no version of Muniment creates ({_shown(min(more, key=_order))})"
     if less := wanted - found:
-        return f"lacks what its version has ({_shown(min(less, key=_order))})"
+        return f"lacks an object that its version has ({_shown(min(less, key=_order))})"
     return None
 
 
 def _without_comments(objects: Counter[SchemaObject]) -> Counter[SchemaObject]:
-    """The objects, each with the tokens of its statement alone."""
+    """Return the objects, each with only the tokens of its statement."""
     return Counter(each._replace(sql=each.sql and _tokens(each.sql)) for each in objects.elements())
 
 
 def _tokens(sql: str) -> str:
-    """A statement without comments, and with one space between tokens where there was any."""
+    """Return a statement without comments, and with one space where tokens were separated."""
     return _PIECE.sub(lambda found: found["kept"] or " ", sql).strip()
 
 

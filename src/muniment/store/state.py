@@ -1,26 +1,26 @@
 """The state directory: two databases and a key, opened, versioned and migrated.
 
-    ledger.db    the truth: what was committed, from what, why and by whom; WAL, `synchronous=FULL`
+    ledger.db    the source of truth: commits, their origin, reason and author; WAL, `synchronous=FULL`
     catalog.db   derived rows about entries; `synchronous=NORMAL`; may be deleted at any time
-    audit.key    32 random bytes: keys the chain of records and every digest of a fact in the ledger
-    ledger.db-series   empty: by it a ledger is known that was put back from a copy, see `database.py`
+    audit.key    32 random bytes: key of the audit chain and of every digest of a fact in the ledger
+    ledger.db-series   empty; reveals that the ledger was restored from a copy, see `settle`
 
-All of it is 0600, in a directory that is the caller's alone. On success of `State`:
+All files are 0600, in a directory that only the user can write. `State` guarantees:
 
-- S1 the ledger has the version of this code. An older one was copied beside itself before it was changed; a
-  newer one is refused before anything of it is opened for writing.
-- S2 threads may share a `State`: one transaction at a time. Processes may share the directory; they open it
+- S1 The ledger has the version of this code. An older one was copied to a sibling file before the migration;
+  a newer one is rejected before any of it is opened for writing.
+- S2 Threads may share a `State`: one transaction at a time. Processes may share the directory; they open it
   one after the other.
-- S3 the key is the one that the ledger was begun with, as far as can be told: it is made before the ledger,
-  and never where there is one.
-- S4 both databases have the schema that this code makes and nothing else (`schema.py`): a catalog with
-  another one is replaced by an empty one, a ledger with another one is rejected.
+- S3 The key is the one that the ledger was begun with, as far as this can be checked: it is created before
+  the ledger, and never if a ledger exists.
+- S4 Both databases have exactly the schema that this code creates (`schema.py`). A catalog with another
+  schema is replaced by an empty one; a ledger with another schema is rejected.
 
-Does not hold: anything against another process of the same user, who may edit all of this; `audit.py` finds
-that. The directory must be on a local file system. A process of an older version that has the directory open
-while a newer one migrates it will fail; stop it first.
+Not guaranteed: anything against another process of the same user, which may edit all of this; `audit.py`
+detects that. The directory must be on a local file system. If a newer version migrates the directory, a
+running process of an older version fails; stop it first.
 
-Source: sqlite.org/fileformat.html, 1.3 (where the version stands).
+Source: sqlite.org/fileformat.html, 1.3 (offset of the version).
 """
 
 from __future__ import annotations
@@ -66,11 +66,12 @@ from muniment.store.rows import Embedder
 from muniment.store.schema import has_schema, require_schema
 from muniment.store.table import Table
 
-# -- placing -----------------------------------------------------------------------------------------
+# -- small files ---------------------------------------------------------------------------------------
 #
-# Puts a small file of the state directory into place: whole and on disk, or not at all.
+# Writes a small file of the state directory atomically: complete and on disk, or not at all.
 #
-# Of many who put a file where none is to be replaced, one does; all else is as `files.placing` has it.
+# If several processes create a file that must not be replaced, exactly one succeeds; otherwise see
+# `files.placing`.
 
 
 def put(path: Path, content: bytes, *, over: bool) -> None:
@@ -79,18 +80,18 @@ def put(path: Path, content: bytes, *, over: bool) -> None:
     Args:
         path: its name.
         content: all of it.
-        over: replace what stands there.
+        over: replace an existing file.
 
     Raises:
-        FileExistsError: something stands there, and is not to be replaced.
-        OSError: the system refuses. Nothing is changed or left.
+        FileExistsError: the name exists, and must not be replaced.
+        OSError: the system denies it. Nothing is changed or left.
 
-    Cost: two syncs and a listing of the directory, some milliseconds.
+    Cost: two syncs and a listing of the directory, a few milliseconds.
     """
     with placing(path, os.replace if over else os.link) as file:
         file.write(content)
     for begins in ("", "."):
-        for left_over in path.parent.glob(f"{begins}{path.name}.*unfinished"):  # By processes that died.
+        for left_over in path.parent.glob(f"{begins}{path.name}.*unfinished"):  # Left by processes that died.
             left_over.unlink(missing_ok=True)
     sync(path.parent)
 
@@ -99,7 +100,7 @@ def put(path: Path, content: bytes, *, over: bool) -> None:
 
 
 class IndexedFile(NamedTuple):
-    """An index file as it was written, or was about to be."""
+    """An index file that was written, or was about to be written."""
 
     root: str
     rel: str
@@ -110,28 +111,28 @@ WRITTEN: Final = Table("written", IndexedFile)
 PLANNED: Final = Table("planned", IndexedFile)
 
 
-# -- series ------------------------------------------------------------------------------------------
+# -- series --------------------------------------------------------------------------------------------
 #
-# Tells a ledger that was put back from a copy: it gives numbers of events that it gave before.
+# Detects a ledger that was restored from a copy: such a ledger would reuse numbers of events.
 #
-# Beside the ledger stands an empty file, and the ledger knows when its status last changed (ctime), which
-# no program can set. Where the file is missing or another one, by a restore that removed all that is beside
-# the ledger, or one of the whole directory, the series of events gets a new epoch: no cursor of the old one
-# counts.
+# An empty file is next to the ledger. The ledger stores when the status of this file last changed (ctime),
+# which no program can set. If the file is missing or another one, the series of events gets a new epoch, and
+# no cursor of the old epoch is valid. This happens after a restore that removed the ledger's companion files,
+# or that replaced the directory.
 #
-# Does not hold where the ledger alone was replaced, or a snapshot of the file system brought back both:
-# then remove the file too. To renew an epoch without need only makes followers look at everything again.
+# Not detected: if only the ledger was replaced, or a snapshot of the file system restored both. In that case
+# remove the file. An unnecessary new epoch only makes followers read everything again.
 
 SUFFIX: Final = "-series"
-"""What is added to the name of the ledger for the file beside it."""
+"""Suffix of the file next to the ledger."""
 
 _EPOCH_BYTES: Final = 4
 
 
 def settle(path: Path, ledger: Ledger) -> None:
-    """Begin a new series of events, unless the ledger at a path is the one that this file was made beside.
+    """Begin a new series of events, unless the file next to the ledger is the one that the ledger recorded.
 
-    No other process opens the ledger meanwhile.
+    The caller ensures that no other process opens the ledger meanwhile.
 
     Raises:
         ManagedMemoryUnavailable: the ledger or its directory cannot be written.
@@ -155,7 +156,7 @@ def settle(path: Path, ledger: Ledger) -> None:
 
 
 def _changed_at(path: Path) -> int | None:
-    """Nanoseconds since 1970; None: there is no such file."""
+    """Return the time of the last status change, in nanoseconds since 1970; None if the file is missing."""
     try:
         return path.lstat().st_ctime_ns
     except FileNotFoundError:
@@ -172,13 +173,13 @@ KEY_NAME: Final = "audit.key"
 KEY_BYTES: Final = 32
 
 LEDGER_VERSION: Final = 8
-"""How many files there are in `migrations/`: each leads from the version before to its own number."""
+"""Number of files in `migrations/`: each migrates from the version before to its own number."""
 
 CATALOG_VERSION: Final = 10
-"""Of `catalog.sql`: a catalog of another version is deleted, not migrated."""
+"""Version of `catalog.sql`: a catalog of another version is deleted, not migrated."""
 
 CATALOG_CACHE_KIB: Final = 32_000
-"""KiB of the catalog that are held in memory: what searches go through again and again in a large one."""
+"""Maximum KiB of the catalog in memory: the pages that searches of a large catalog read repeatedly."""
 
 _MAGIC: Final = b"SQLite format 3\0"
 _VERSION_AT: Final = 60
@@ -186,49 +187,49 @@ _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _COPY: Final = re.compile(rf"{re.escape(LEDGER_NAME)}\.version-[0-9]+(\.unfinished)?")
 _BLOCK_BYTES: Final = 1 << 20
 _PAUSE: Final = 0.01
-"""Seconds between two looks whether another process has done opening."""
+"""Seconds between two attempts to lock the directory."""
 
 _READ_ONLY: Final = "cannot be written, so the memory can only be read; make it writable first"
 
 _MAX_COPIES: Final = 5
-"""How often a database is copied until no process writes it meanwhile."""
+"""Maximum attempts to copy a database without a concurrent write."""
 
 
 class Closable(Protocol):
-    """What a state closes."""
+    """A resource that a state closes."""
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release its resources."""
 
 
 class LedgerState:
-    """A ledger and its key: all that is needed to accept a task, to tell of one, and to record it.
+    """A ledger and its key: enough to accept, report and record a task.
 
     Attributes:
-        ledger: the truth.
+        ledger: the source of truth.
     """
 
     def __init__(self, ledger: Ledger, key: bytes) -> None:
         self.ledger, self._key = ledger, key
 
     def mac(self, *parts: bytes) -> bytes:
-        """HMAC-SHA-256 with the key of this ledger over `parts`, each with its length before it."""
+        """Return the HMAC-SHA-256 of `parts`, each preceded by its length, with the ledger's key."""
         message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
         return hmac.digest(self._key, message, hashlib.sha256)
 
     def keyed(self, text: str) -> str:
-        """A digest of `text` that tells nothing to who lacks the key: 64 hexadecimal digits."""
+        """Return a digest of `text` that reveals nothing without the key: 64 hexadecimal digits."""
         return self.mac(b"text", text.encode()).hex()
 
 
 @dataclass(slots=True)
 class CopyPosition:
-    """How far a working copy follows the ledger that machines share.
+    """The position of a working copy in the ledger that machines share.
 
     Attributes:
         number: of the last commit whose files it has.
-        erased: how often something was erased until then.
-        files: how many entries the ledger had then.
+        erased: number of erasures until then.
+        files: number of entries in the ledger then.
     """
 
     number: int
@@ -237,13 +238,13 @@ class CopyPosition:
 
 
 class Shared(NamedTuple):
-    """A ledger that other machines use too, in place of one in the state directory.
+    """A ledger that other machines also use, instead of one in the state directory.
 
     Attributes:
-        ledger: the truth; stays the caller's.
-        key: what `KEY_NAME` holds elsewhere: the same on every machine.
-        base: the directory that all roots lie in: they are known by their paths below it.
-        position: of the working copy in `base`, which its owner keeps right; None: these files are no copy.
+        ledger: the source of truth; the caller closes it.
+        key: the same on every machine; replaces the content of `KEY_NAME`.
+        base: the directory that contains all roots; they are identified by their relative paths.
+        position: of the working copy in `base`, updated by its owner; None: these files are not a copy.
     """
 
     ledger: Ledger
@@ -253,7 +254,7 @@ class Shared(NamedTuple):
 
 
 def shared_root_key(state: LedgerState, name: str) -> str:
-    """The key of a root of a name in a ledger that machines share: 32 hexadecimal digits."""
+    """Return the key of a named root in a ledger that machines share: 32 hexadecimal digits."""
     return state.keyed(f"root {name}")[:32]
 
 
@@ -261,17 +262,17 @@ class State(LedgerState):
     """The open state directory. Close it, or use it in a `with` statement.
 
     Args:
-        directory: made 0700 if it is missing. None: a private temporary one, removed on `close`.
-        embedder: makes the vectors of entries; None: there are none.
-        shared: the ledger, where it is not in the directory: that holds the catalog alone.
-        read_only: read a copy of the directory in a temporary one, and write nothing to it.
+        directory: created 0700 if it is missing. None: a private temporary one, removed on `close`.
+        embedder: computes the vectors of entries; None: no vectors.
+        shared: the ledger, if it is not in the directory, which then contains only the catalog.
+        read_only: read a temporary copy of the directory, and never write to the original.
 
     Attributes:
-        directory: where it is.
+        directory: its path.
         catalog: derived; only `store/catalog.py`, `store/visit.py` and the readers of its rows use it.
-        root_keys: of roots of a ledger that machines share, as far as it was asked; by `name_of_root`.
-        position: of the working copy that the roots are; None: they are the memory itself.
-        read_only_path: the directory that only a copy was made of; None: this is no such copy.
+        root_keys: cached keys of roots of a ledger that machines share; by `name_of_root`.
+        position: of the working copy that contains the roots; None: they are the memory itself.
+        read_only_path: the directory that was copied; None if this is not such a copy.
 
     Raises:
         StateTooNew: a newer version of Muniment wrote it.
@@ -310,7 +311,7 @@ class State(LedgerState):
             raise
 
     def _opened(self) -> tuple[Ledger, bytes]:
-        """The ledger of the directory, and its key."""
+        """Return the ledger of the directory, and its key."""
         path = self.directory / LEDGER_NAME
         _refuse_newer(path)
         key, ledger = read_key(self.directory), open_ledger(path)
@@ -322,45 +323,45 @@ class State(LedgerState):
         return ledger, key
 
     def require_writable(self) -> None:
-        """Raise if the state directory is only read.
+        """Check that the state directory may be written.
 
         Raises:
-            ManagedMemoryUnavailable: it is; what is written to this state is lost when it is closed.
+            ManagedMemoryUnavailable: it is read-only; changes of this state are lost when it is closed.
         """
         if self.read_only_path is not None:
             raise unavailable(self.read_only_path, _READ_ONLY)
 
     def under(self, ledger: Ledger) -> State:
-        """The same state by another connection to its ledger; closed with this one."""
+        """Return the same state with another connection to its ledger; it is closed with this one."""
         other = copy.copy(self)
         other.ledger = ledger
         return other
 
     @property
     def is_shared(self) -> bool:
-        """Whether other machines use the ledger too."""
+        """Return whether other machines also use the ledger."""
         return self._base is not None
 
     def name_of_root(self, real: Path) -> bytes:
-        """By which the ledger knows a root: its real path, or that below what all roots of a home lie in."""
+        """Return the ledger's name of a root: its real path, relative to the base of a shared ledger."""
         return os.fsencode(real if self._base is None else os.path.relpath(real, self._base))
 
     def key_of_root(self, name: bytes) -> str:
-        """A key for a root of a name: random, or where machines share the ledger the same on each."""
+        """Return a new key for a named root: random, or the same on each machine if the ledger is shared."""
         return secrets.token_hex(16) if self._base is None else shared_root_key(self, os.fsdecode(name))
 
     def reads(self) -> Ledger:
-        """The ledger for who only reads, and so waits for no writer; close it when done.
+        """Open the ledger for reading, without waiting for writers; close it after use.
 
         Raises:
-            ManagedMemoryUnavailable: it cannot be used.
+            ManagedMemoryUnavailable: the ledger cannot be used.
         """
         if self._base is not None:
             return self.ledger
         return Database(self.directory / LEDGER_NAME, synchronous="FULL")
 
     def renew_catalog(self) -> None:
-        """Delete the catalog and begin an empty one, as it may be at any time.
+        """Delete the catalog and begin an empty one, which is allowed at any time.
 
         Raises:
             ManagedMemoryUnavailable: the directory cannot be written.
@@ -369,20 +370,20 @@ class State(LedgerState):
             _begin_anew(self.catalog)
 
     def files(self) -> tuple[str, ...]:
-        """The names of everything in the directory, sorted; also of what is not ours.
+        """Return the names of all files in the directory, sorted, also of foreign ones.
 
         Raises:
-            ManagedMemoryUnavailable: it cannot be listed.
+            ManagedMemoryUnavailable: the directory cannot be listed.
         """
         with reporting(self.directory):
             return tuple(sorted(each.name for each in self.directory.iterdir()))
 
     def copies(self) -> tuple[str, ...]:
-        """Those of them that are copies which a migration made, finished or not."""
+        """Return the names of the copies that a migration created, finished or not."""
         return tuple(name for name in self.files() if _COPY.fullmatch(name))
 
     def remove_copies(self) -> None:
-        """Delete the copies; an older Muniment cannot be gone back to then.
+        """Delete the copies; after this, an older Muniment can no longer be used.
 
         Raises:
             ManagedMemoryUnavailable: they cannot be deleted.
@@ -392,10 +393,10 @@ class State(LedgerState):
                 (self.directory / name).unlink()
 
     def blocks(self, name: str, overlap: int) -> Iterator[bytes]:
-        """The bytes of a file in the directory; each block begins with the last `overlap` bytes before it.
+        """Yield the blocks of a file in the directory; each repeats the last `overlap` bytes before it.
 
         Raises:
-            ManagedMemoryUnavailable: it cannot be read.
+            ManagedMemoryUnavailable: the file cannot be read.
         """
         with reporting(self.directory / name), database.reading(self.directory / name) as file:
             before = b""
@@ -404,12 +405,12 @@ class State(LedgerState):
                 before = (before + block)[-overlap:]
 
     def beside(self, name: str, make: Callable[[], Closable]) -> Closable:
-        """What is kept open beside the databases under a name, made when it is first asked for."""
+        """Return the resource that is cached under a name with this state; create it at its first use."""
         with self._lock:
             return self._beside.setdefault(name, make()) if name not in self._beside else self._beside[name]
 
     def close(self) -> None:
-        """Close what is beside the databases, and these; harmless when repeated."""
+        """Close the cached resources and the databases; harmless when repeated."""
         while self._beside:
             self._beside.popitem()[1].close()
         self.catalog.close()
@@ -430,12 +431,12 @@ class State(LedgerState):
 def open_ledger(
     path: Path, later: Sequence[str] = (), check: Callable[[Database], None] = lambda _: None
 ) -> Database:
-    """The ledger, at the version that migrations lead to (S1, S4); no other process may open it meanwhile.
+    """Open the ledger and migrate it (S1, S4); no other process may open it meanwhile.
 
     Args:
-        path: of it.
-        later: migrations besides those of `LEDGER_VERSION`.
-        check: called once its schema is known to be ours, before anything is changed.
+        path: of the ledger.
+        later: migrations in addition to those of `LEDGER_VERSION`.
+        check: called after the schema was checked, before anything is changed.
 
     Raises:
         StateTooNew, ManagedMemoryUnavailable: as `State`.
@@ -443,9 +444,9 @@ def open_ledger(
     newest = LEDGER_VERSION + len(later)
     database = Database(path, synchronous="FULL")
     try:
-        database.rows("PRAGMA secure_delete = ON")  # What is forgotten leaves no free page with it.
+        database.rows("PRAGMA secure_delete = ON")  # Deleted data leaves no free page with its content.
         version = _version(database)
-        # It stands in the write-ahead log alone where a migration was killed at its very end.
+        # If a migration was killed at its very end, only the write-ahead log has the version.
         _refuse_above(newest, version, path)
         scripts = (*migrations(__package__).values(), *later)
         require_schema(database, scripts[:version])
@@ -460,7 +461,7 @@ def open_ledger(
                 for statement in statements(script):
                     connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {newest}")
-        database.drain()  # From now on the version stands where an older Muniment looks for it.
+        database.drain()  # Now the version is at the offset that an older Muniment reads.
     except BaseException:
         database.close()
         raise
@@ -468,7 +469,7 @@ def open_ledger(
 
 
 def open_catalog(path: Path) -> Database:
-    """The catalog; one of another version, or that is no database, is replaced by an empty one.
+    """Open the catalog; replace it by an empty one if it has another version or is not a database.
 
     Raises:
         ManagedMemoryUnavailable: the directory cannot be used.
@@ -492,14 +493,14 @@ def open_catalog(path: Path) -> Database:
 
 @cache
 def catalog_script() -> str:
-    """What makes the tables of a catalog."""
+    """Return the SQL that creates the tables of a catalog."""
     return files(__package__).joinpath("catalog.sql").read_text("utf-8")
 
 
 def _begin_anew(catalog: Database) -> None:
-    """Make a catalog an empty one that still knows, where it can be told, which index files are ours."""
+    """Empty a catalog, but preserve the record of written index files if it is readable."""
     known: tuple[IndexedFile, ...] = ()
-    with suppress(ManagedMemoryUnavailable):  # It is damaged, or there is no such table.
+    with suppress(ManagedMemoryUnavailable):  # The catalog is damaged, or has no such table.
         known = WRITTEN.read(catalog)
     catalog.begin_anew(catalog_script(), CATALOG_VERSION)
     with catalog.transaction() as connection:
@@ -507,7 +508,7 @@ def _begin_anew(catalog: Database) -> None:
 
 
 def _is_current(database: Database) -> bool:
-    """Whether a catalog is one of this code, to its schema (S4)."""
+    """Return whether a catalog has the version and schema of this code (S4)."""
     try:
         return _version(database) == CATALOG_VERSION and has_schema(database, (catalog_script(),))
     except ManagedMemoryUnavailable as error:
@@ -521,7 +522,7 @@ def _version(database: Database) -> int:
 
 
 def _refuse_newer(path: Path) -> None:
-    """Refuse a ledger by its header, before SQLite opens it and touches the files beside it."""
+    """Reject a newer ledger by its header, before SQLite opens it and touches its companion files."""
     with reporting(path):
         try:
             with database.reading(path) as file:
@@ -542,10 +543,10 @@ def _copy_files(source: Path, target: Path) -> None:
 
     Raises:
         StateTooNew: as `State`.
-        ManagedMemoryUnavailable: as `State`; or they cannot be read, or another process writes them all the
-            time.
+        ManagedMemoryUnavailable: as `State`; or they cannot be read, or another process writes them
+            continuously.
 
-    Cost: as much as there is to copy.
+    Cost: proportional to the size of the files.
     """
     if not os.path.lexists(source / LEDGER_NAME):
         return
@@ -558,7 +559,7 @@ def _copy_files(source: Path, target: Path) -> None:
 
 
 def _copy_unchanged(path: Path, target: Path) -> None:
-    """Copy a database with its write-ahead log as they are at one moment."""
+    """Copy a database with its write-ahead log, both from the same moment."""
     pair = [path, path.with_name(f"{path.name}-wal")]
     for each in pair:
         if each.is_symlink():
@@ -574,7 +575,7 @@ def _copy_unchanged(path: Path, target: Path) -> None:
         if before == [_size_and_time(each) for each in pair]:
             return
         delete(target / path.name)
-    raise unavailable(path, "another process writes it all the time; try again")
+    raise unavailable(path, "another process writes to it continuously; try again")
 
 
 def _size_and_time(path: Path) -> tuple[int, int] | None:
@@ -592,7 +593,7 @@ def is_writable(directory: Path) -> bool:
 
 
 def _copy(database: Database, path: Path) -> None:
-    """Copy a database as it is now; a copy that is there already is of the same version and stays."""
+    """Copy a database; an existing copy has the same version and stays."""
     unfinished = path.with_name(f"{path.name}.unfinished")
     with reporting(path):
         if path.exists():
@@ -610,26 +611,25 @@ def _alone(directory: Path) -> Iterator[None]:
     """Hold the lock of the state directory, as `alone`.
 
     Raises:
-        ManagedMemoryUnavailable: as `alone`, or the directory is not the caller's alone.
+        ManagedMemoryUnavailable: as `alone`, or other users can write to the directory.
     """
     with alone(directory) as fd:
         with reporting(directory):
             found = os.fstat(fd)
         if found.st_uid != os.geteuid():
-            raise unavailable(directory, "belongs to another user; use a directory of your own")
+            raise unavailable(directory, "belongs to another user; use a directory that you own")
         if found.st_mode & _OTHERS_MAY_WRITE:
-            raise unavailable(
-                directory, f"may be written by others; run: chmod 700 {printable(str(directory))}"
-            )
+            raise unavailable(directory, f"is writable by others; run: chmod 700 {printable(str(directory))}")
         yield
 
 
 @contextmanager
 def alone(directory: Path) -> Iterator[int]:
-    """Hold the lock of a directory, as a descriptor: who replaces files of it does so one after the other.
+    """Hold the lock of a directory, and yield its descriptor; processes that replace its files take turns.
 
     Raises:
-        ManagedMemoryUnavailable: it cannot be opened, or another process has had the lock for `BUSY_SECONDS`.
+        ManagedMemoryUnavailable: it cannot be opened, or another process has held the lock for
+            `BUSY_SECONDS`.
     """
     deadline = time.monotonic() + BUSY_SECONDS
     with reporting(directory):
@@ -637,7 +637,7 @@ def alone(directory: Path) -> Iterator[int]:
     try:
         while not _locks(directory, fd):
             if time.monotonic() >= deadline:
-                raise unavailable(directory, f"another process has kept it locked for {BUSY_SECONDS:.0f} s")
+                raise unavailable(directory, f"another process has locked it for {BUSY_SECONDS:.0f} s")
             time.sleep(_PAUSE)
         yield fd
     finally:
@@ -650,14 +650,14 @@ def _locks(directory: Path, fd: int) -> bool:
 
 
 def try_lock(fd: int, *, shared: bool = False) -> bool:
-    """Take the lock of an open file or directory, until it is closed; False: somebody else has it.
+    """Acquire the lock of an open file or directory; return False if another process has it.
 
     Args:
-        fd: it.
-        shared: only to see whether one has it to himself.
+        fd: its descriptor.
+        shared: acquire a shared lock, only to check whether another process has an exclusive one.
 
     Raises:
-        OSError: the system refuses.
+        OSError: the system denies it.
     """
     try:
         fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -667,25 +667,25 @@ def try_lock(fd: int, *, shared: bool = False) -> bool:
 
 
 def read_key(directory: Path) -> bytes:
-    """The key of a state directory, made at first use (S3).
+    """Return the key of a state directory; create it at first use (S3).
 
     Raises:
-        ManagedMemoryUnavailable: it cannot be read or made, is not `KEY_BYTES` long, others may read it, or
-            it is missing beside a ledger.
+        ManagedMemoryUnavailable: the key cannot be read or created, is not `KEY_BYTES` long, is readable by
+            others, or is missing although a ledger exists.
     """
     path = directory / KEY_NAME
     with reporting(path):
         if not path.exists():
             if path.with_name(LEDGER_NAME).exists():
-                reason = f"is missing, and the {LEDGER_NAME} beside it needs it; bring it back from a backup"
+                reason = f"is missing, but {LEDGER_NAME} needs it; restore it from a backup"
                 raise unavailable(path, reason)
-            # Whole or not at all, on disk before anything is signed with it.
+            # Complete or not at all, and on disk before it signs anything.
             put(path, secrets.token_bytes(KEY_BYTES), over=False)
         with path.open("rb") as file:
             key = file.read(KEY_BYTES + 1)
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     if len(key) != KEY_BYTES:
-        raise unavailable(path, f"holds {len(key)} bytes instead of {KEY_BYTES}; bring it back from a backup")
+        raise unavailable(path, f"has {len(key)} bytes instead of {KEY_BYTES}; restore it from a backup")
     if mode & ~PRIVATE:
-        raise unavailable(path, f"may be read by others; run: chmod 600 {printable(str(path))}")
+        raise unavailable(path, f"is readable by others; run: chmod 600 {printable(str(path))}")
     return key

@@ -1,9 +1,11 @@
-"""Rows of a table as values of a class, each column by the name of its field.
+"""Rows of a table as values of a class; a column has the name of its field.
 
-M1 A field is the column of its name. A field that has fields itself is the columns of those.
-M2 What comes back is what the annotation says: an enum or a truth value as one, a tuple, a mapping and `Any`
-   from JSON. NULL is None, whatever it says. Of a field that has fields and may be None, JSON lists these.
-M3 A row from which that cannot be made was edited by somebody: a `ManagedMemoryUnavailable` says which.
+M1 A field maps to the column of its name. A field whose type has fields maps to the columns of these.
+M2 A value that is read has the annotated type: an enum, a bool, or a tuple, mapping or `Any` decoded from
+JSON.
+   NULL becomes None, for any annotation. A field that has fields and may be None is a JSON list of
+   these.
+M3 If a row cannot be converted, another program edited it: a `ManagedMemoryUnavailable` identifies the row.
 """
 
 from __future__ import annotations
@@ -29,12 +31,12 @@ class Table(Generic[T]):
     """The rows of a table, or of a join that is only read.
 
     Args:
-        source: its name, or what stands behind FROM.
-        kind: dataclass or named tuple that a row is.
-        given: the column that the table gives a new row by itself: its number.
-        by: SQL that says which; empty: the next one that it has not given yet.
-        broken: what is said of a row that is not as it was written, with a place for its first column.
-        columns: SQL for the fields that have no column of their name; None: there is none, they keep their
+        source: name of the table, or the text after FROM.
+        kind: dataclass or named tuple of a row.
+        given: the column to which the table assigns a value: the number of the row.
+        by: SQL for that value; empty: the next unused number.
+        broken: message about a row that cannot be converted, with a placeholder for its first column.
+        columns: SQL for fields that have no column of their name; None: the field is not stored and has its
             default.
     """
 
@@ -45,7 +47,7 @@ class Table(Generic[T]):
         /,
         given: str = "",
         by: str = "",
-        broken: str = "it is not as it was written",
+        broken: str = "a row was changed after it was written",
         **columns: str | None,
     ) -> None:
         leaves = list(_leaves(kind, columns))
@@ -64,36 +66,42 @@ class Table(Generic[T]):
     def insert(
         self, connection: Transaction, items: Iterable[T], how: str = "INSERT", more: str = ""
     ) -> None:
-        """Add rows; one statement for all of them.
+        """Insert rows with one statement.
 
         Args:
-            connection: to the database.
+            connection: an open transaction.
             items: the rows.
-            how: in SQLite's words, for what is no ledger.
-            more: what stands behind the values, such as what to do where there is such a row already.
+            how: SQLite's verb, for tables outside a ledger.
+            more: SQL after the values, for example what to do on a conflict.
         """
         connection.executemany(f"{how} {self._insert} {more}", map(self._row, items))
 
     def add(self, database: Ledger, item: T) -> T:
-        """Add a row; it as the table has it, with the number that it was given."""
+        """Insert a row and return it as stored, with its assigned number."""
         return self.changed(database, f"INSERT {self._insert}", self._row(item))[0]
 
     def changed(self, database: Ledger, statement: str, values: Sequence[object]) -> tuple[T, ...]:
-        """The rows that a statement adds or changes, as they are then."""
+        """Return the rows that a statement adds or changes, in their new state."""
         with database.transaction() as connection:
             rows = connection.execute(f"{statement} RETURNING {self._columns}", values).fetchall()
         return self._all(database, rows)
 
     def read(self, database: Ledger, rest: str = "", values: Sequence[object] = ()) -> tuple[T, ...]:
-        """The rows that are left by what stands behind FROM, in its order."""
+        """Return the selected rows, in their order.
+
+        Args:
+            database: that has the table.
+            rest: SQL after FROM.
+            values: of its parameters.
+        """
         return self._all(database, database.rows(self._select + rest, values))
 
     def first(self, database: Ledger, rest: str, values: Sequence[object]) -> T | None:
-        """The first of these rows; None: there is none."""
+        """Return the first selected row, or None."""
         return next(iter(self.read(database, rest, values)), None)
 
     def each(self, connection: Transaction, rest: str = "", values: Sequence[object] = ()) -> Iterator[T]:
-        """As `read`, one after the other: for what is more than fits into memory."""
+        """Yield rows one by one, as `read`: for results that do not fit into memory."""
         return map(self._made, connection.execute(self._select + rest, values))
 
     def _all(self, database: Ledger, rows: Iterable[tuple[Any, ...]]) -> tuple[T, ...]:
@@ -123,7 +131,7 @@ class Table(Generic[T]):
 
 
 def _leaves(kind: type, columns: _Columns, above: str = "") -> Iterator[tuple[str, str, Any]]:
-    """Of every column: the way to its field, its SQL, and what it holds."""
+    """Yield for every column the path to its field, its SQL and its type."""
     for name, hint in _hints(kind):
         sql = columns.get(name, name)
         if sql is None:
@@ -135,7 +143,7 @@ def _leaves(kind: type, columns: _Columns, above: str = "") -> Iterator[tuple[st
 
 
 def _maker(kind: Any, columns: _Columns) -> Callable[[Iterator[Any]], Any]:
-    """Makes a value of a class of as many columns as it needs."""
+    """Return a function that creates a value of a class from as many columns as the class needs."""
     names = [name for name, _ in _hints(kind) if columns.get(name, name) is not None]
     hints = [hint for name, hint in _hints(kind) if name in names]
     is_by_name = is_dataclass(kind) and any(each.kw_only for each in fields(kind))
@@ -154,12 +162,12 @@ def _hints(kind: type) -> list[tuple[str, Any]]:
 
 
 def _is_whole(hint: Any) -> bool:
-    """Whether it is a class of fields."""
+    """Return whether a type is a class with fields."""
     return is_dataclass(hint) or hasattr(hint, "_fields")
 
 
 def _plain(hint: Any) -> Any:
-    """What a field holds, without None and without what that holds in turn."""
+    """Return the type of a field without None and without type arguments."""
     kinds = [each for each in get_args(hint) if each is not NoneType]
     hint = kinds[0] if NoneType in get_args(hint) and len(kinds) == 1 else hint
     return get_origin(hint) or hint
@@ -170,7 +178,7 @@ def _is_json(hint: Any) -> bool:
 
 
 def _told(value: Any) -> Any:
-    """What JSON says of what it has no form for."""
+    """Convert a value for which JSON has no form."""
     return astuple(value) if is_dataclass(value) and not isinstance(value, type) else dict(value)
 
 

@@ -1,11 +1,11 @@
-"""What the tasks of lanes hold of a text that is to be erased, and how it goes; `erase.py` asks for it.
+"""The text of lanes' tasks that an erasure must delete, and how it is deleted; called by `erase.py`.
 
-K1 What a task was asked, and what it says, may hold some of it; what everybody is shown of a task does not.
-K2 A task that is cleared keeps its id, kind, place and what is shown of it. It has failed with the code
-   `erased`, even where it had completed, so that no reader meets a result without content; one that was
-   cancelled stays so.
-K3 One that waited is never begun, and its end is an event; nothing is told of those that were over.
-K4 One that runs is not cleared: it has the text in memory, and may be about to write it. It must end first.
+K1 Arguments, result and error of a task may contain the text; the public fields of a task do not.
+K2 A cleared task retains its id, kind, position and public fields. Its status becomes failed with the code
+   `erased`, even if it had completed, so that no reader finds a result without content. A cancelled task
+   stays cancelled.
+K3 A queued task is never begun, and its end is an event. Finished tasks produce no event.
+K4 A running task is not cleared: it has the text in memory, and may be about to write it. It must end first.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from muniment.store.database import Ledger, reporting
 from muniment.store.state import LedgerState, State, put
 from muniment.store.table import Table
 
-# -- outbox ------------------------------------------------------------------------------------------
+# -- outbox --------------------------------------------------------------------------------------------
 #
-# The outbox: events in the ledger, written with what they tell of, for whoever follows by number.
+# The outbox: events in the ledger, written with the changes that they report, for followers that read by
+# number.
 #
-# - O1 an event is there exactly if the transaction of what it tells of was committed.
-# - O2 numbers grow and are never used again; who has read up to one reads on from there, in any process.
-# - O3 the newest `MAX_EVENTS` are kept. A number is only good together with the `epoch` of its series,
-#   which
-#   another ledger does not have, nor one that was put back from a copy.
+# - O1 An event exists if and only if the transaction of its change was committed.
+# - O2 Numbers grow and are never reused. A follower continues after its last number, in any process.
+# - O3 The newest `MAX_EVENTS` are retained. A number is only valid together with the `epoch` of its series,
+#   which another ledger or a restored one does not have.
 #
-# Events hold ids, names of scopes and codes, never content.
+# Events contain ids, names of scopes and codes, never content.
 
 MAX_EVENTS: Final = 10_000
-"""Events that are kept: of some hours under load, of months otherwise."""
+"""Retained events: of a few hours under load, otherwise of months."""
 
 _SWEEP: Final = 256
-"""Every so many events the oldest are deleted."""
+"""The oldest events are deleted once for every this many new ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxEvent:
-    """Something that happened.
+    """A change of the memory or of a task.
 
     Attributes:
         type: `memory_changed` or `task`.
         task: id of the task that it is about.
-        data: JSON; of `memory_changed` without the scopes, which each workspace names for itself.
-        workspace: key of the one that is told; None: every one that binds one of `roots`.
+        data: JSON; for `memory_changed` without the scopes, whose names depend on the workspace.
+        workspace: key of the recipient; None: every workspace that binds one of `roots`.
         roots: keys of roots that changed.
-        token, client: who asked for the task, where that is known.
-        number: given by `append`.
+        token, client: who requested the task, if known.
+        number: assigned by `append`.
     """
 
     type: str
@@ -73,25 +73,25 @@ _EVENTS: Final = Table("event", OutboxEvent, given="number", by=_LAST)
 
 
 def append(state: LedgerState, event: OutboxEvent) -> None:
-    """Add an event, inside the caller's transaction of the ledger.
+    """Append an event, inside the caller's transaction of the ledger.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written.
     """
     with state.ledger.transaction() as connection:
-        # By none of these anything is asked, so that a ledger that is elsewhere need not answer.
+        # These statements return nothing, so that a remote ledger needs no round trip.
         connection.executemany("UPDATE series SET last = last + ?", [(1,)])
         _EVENTS.insert(connection, [event])
         connection.executemany(_FORGET_OLDEST, [(MAX_EVENTS, _SWEEP)])
 
 
 def read(ledger: Ledger, after: int, limit: int) -> tuple[OutboxEvent, ...]:
-    """The oldest events with a number above `after`.
+    """Return the oldest events with a number above `after`.
 
     Args:
         ledger: any connection to it.
         after: a number, see `span`.
-        limit: at most so many.
+        limit: maximum number of events.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be read.
@@ -100,15 +100,15 @@ def read(ledger: Ledger, after: int, limit: int) -> tuple[OutboxEvent, ...]:
 
 
 def of_task(ledger: Ledger, task: str) -> tuple[OutboxEvent, ...]:
-    """What is kept of the events about a task, in order. Raises as `read`.
+    """Return the retained events about a task, in order. Raises as `read`.
 
-    Cost: a look at all that are kept, some ms.
+    Cost: a scan of all retained events, a few ms.
     """
     return _EVENTS.read(ledger, "WHERE task = ? ORDER BY number", (task,))
 
 
 def span(ledger: Ledger) -> tuple[str, int, int]:
-    """The epoch of the series, and the lowest and highest number after which `read` misses nothing.
+    """Return the epoch of the series, and the lowest and highest number after which `read` misses no event.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be read.
@@ -117,25 +117,25 @@ def span(ledger: Ledger) -> tuple[str, int, int]:
     return epoch, last if first is None else first - 1, last
 
 
-# -- traces ------------------------------------------------------------------------------------------
+# -- traces --------------------------------------------------------------------------------------------
 #
-# Which pieces of a text occur in other bytes. Pure; what an erasure looks for, and is checked by.
+# Which pieces of a text occur in other bytes. Pure; used by an erasure, and by its check.
 #
-# A *run* is `RUN_BYTES` bytes in a row. Whatever of a text is somewhere, at any offset and in whatever
-# surroundings, shares a run with it, unless it is shorter than one.
+# A *run* is `RUN_BYTES` consecutive bytes. Any piece of a text in other bytes, at any offset and in any
+# surroundings, shares a run with the text, unless the piece is shorter than a run.
 
 RUN_BYTES: Final = 16
-"""Bytes of a run: of random text no two are alike by chance, and of prose about three words."""
+"""Bytes of a run: two runs of random text are never equal by chance; in prose it is about three words."""
 
 _STEP: Final = RUN_BYTES // 2
-"""Every run holds a whole block of this length that begins at a multiple of it."""
+"""Every run contains a complete block of this length that begins at a multiple of it."""
 
 
 class Runs:
     """The runs of some texts.
 
     Args:
-        texts: those shorter than a run have none.
+        texts: texts shorter than a run have none.
 
     Cost: about 200 bytes of memory and 2 µs for each byte of text; `found_in` about 20 ns a byte.
     """
@@ -150,7 +150,7 @@ class Runs:
         return len(self._runs)
 
     def found_in(self, data: bytes) -> set[bytes]:
-        """Those that occur in `data`."""
+        """Return the runs that occur in `data`."""
         found: set[bytes] = set()
         for at in range(0, len(data) - _STEP + 1, _STEP):
             if data[at : at + _STEP] in self._blocks:
@@ -159,7 +159,7 @@ class Runs:
         return found & self._runs
 
     def without(self, others: Iterable[bytes]) -> Runs:
-        """Those that occur in none of `others`."""
+        """Return the runs that occur in none of `others`."""
         left = Runs(())
         left._runs = set(self._runs)
         for data in others:
@@ -169,9 +169,9 @@ class Runs:
 
 
 def telling(data: bytes) -> Iterator[bytes]:
-    """The parts of a file that say something: text, name, description and keywords, as a reader sees them.
+    """Yield the meaningful parts of a file: text, name, description and keywords, decoded.
 
-    Left out is the front matter as such, which one entry shares with the next.
+    The syntax of the front matter is omitted, because entries share it.
     """
     entry = parse(data)
     if "�" in entry.body:
@@ -195,31 +195,32 @@ _ERASED: Final[Mapping[str, Any]] = {"code": "erased"}
 
 
 OWNER: Final = "owner"
-"""The name of the token that may see and do everything; no other token may have it."""
+"""The name of the token with all permissions; no other token may have it."""
 
 Kind = Literal["remember", "forget", "dream"]
 Status = Literal["queued", "running", "completed", "failed", "cancelled"]
 
 TERMINAL: Final[frozenset[Status]] = frozenset({"completed", "failed", "cancelled"})
-"""A task that has one of these never changes again."""
+"""A task with one of these states never changes again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Originator:
-    """Who sends a request.
+    """The sender of a request.
 
     Attributes:
-        token: the name of the token that it came with.
-        client: the id that the client gave, one of those of the token; None: it gave none.
+        token: the name of its token.
+        client: the id that the client sent, one of those of the token; None: it sent none.
     """
 
     token: str
     client: str | None = None
 
     def sees(self, other: Originator) -> bool:
-        """Whether this one may know of what `other` asked for.
+        """Return whether this sender may see requests of `other`.
 
-        With an id only what that id asked for; without one the owner everything, a token its own.
+        With a client id: only requests with that id. Without one: the owner sees everything, a token its
+        requests.
         """
         if self.client is not None:
             return self.client == other.client
@@ -228,15 +229,15 @@ class Originator:
 
 @dataclass(frozen=True, slots=True)
 class QueuedTask:
-    """A task as the ledger has it.
+    """A task in the ledger.
 
     Attributes:
-        attempt: how often it was begun, without those that were put back.
-        claim: how often it was begun in all: the number of its last attempt, which no other of it ever has.
+        attempt: number of starts, without those that were put back into the queue.
+        claim: number of starts in total: the number of its last attempt, never reused for this task.
         created, updated: ISO-8601, UTC, milliseconds.
-        arguments: as in `server.lane_tasks.NewTask`, as `shown` is; None once it is over.
-        cancelled_by: who asked to cancel it; a running one may still complete.
-        repeat, repeated: keyed digests of the key that names it, and of what was asked with that.
+        arguments: as in `server.lane_tasks.NewTask`, and so is `shown`; None after the task has ended.
+        cancelled_by: who requested the cancellation; a running task may still complete.
+        repeat, repeated: keyed digests of its idempotency key, and of the request with that key.
     """
 
     seq: int
@@ -260,19 +261,19 @@ class QueuedTask:
 
     @property
     def is_over(self) -> bool:
-        """Whether it will never change again."""
+        """Return whether the task will never change again."""
         return self.status in TERMINAL
 
     @property
     def said(self) -> list[Any]:
-        """What it was asked, and what it says (K1)."""
+        """Return its arguments, result and error (K1)."""
         return [self.arguments, self.result, self.error]
 
     @property
     def cleared(self) -> QueuedTask:
-        """It as it is once it is cleared (K2)."""
+        """Return the cleared version of the task (K2)."""
         if self.status == "cancelled":
-            return self  # What it was asked was forgotten when it was cancelled.
+            return self  # Its arguments were deleted when it was cancelled.
         return replace(self, arguments=None, result=None, error=_ERASED, status="failed")
 
 
@@ -280,29 +281,29 @@ TASKS: Final = Table(
     "task",
     QueuedTask,
     given="seq",
-    broken="task {} is not as it was written; bring the ledger back from a backup",
+    broken="task {} was changed after it was written; restore the ledger from a backup",
 )
 
 
 def event_of(task: QueuedTask, at: str, data: Mapping[str, Any]) -> OutboxEvent:
-    """An event about a task, for its originator and the owner; `data` as there."""
+    """Return an event about a task, for its originator and the owner; `data` as in `OutboxEvent`."""
     who = task.originator
     of_it = {"kind": task.kind, **data}
     return OutboxEvent("task", at, task.id, of_it, task.workspace, token=who.token, client=who.client)
 
 
 def clearing(state: State, tasks: Collection[str]) -> tuple[QueuedTask, ...]:
-    """Those of some tasks that clearing them changes, in their order: the others were cleared already."""
+    """Return the tasks of these that are not cleared yet, in their order."""
     return tuple(each for each in all_tasks(state) if each.id in tasks and each != each.cleared)
 
 
 def clear(state: State, tasks: Sequence[QueuedTask], at: str) -> None:
-    """Clear tasks, none of which runs (K2, K3), inside the caller's transaction in which they were found.
+    """Clear tasks that are not running (K2, K3), inside the caller's transaction that read them.
 
     Args:
-        state: whose ledger.
+        state: has the ledger.
         tasks: see `clearing`.
-        at: when; see `audit.timestamp`.
+        at: see `audit.timestamp`.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written.
@@ -321,12 +322,12 @@ def clear(state: State, tasks: Sequence[QueuedTask], at: str) -> None:
 
 
 def all_tasks(state: State) -> tuple[QueuedTask, ...]:
-    """Every task of every lane: at most 1000 of each, and those named by a key."""
+    """Return every task of every lane: at most 1000 of each, and those with an idempotency key."""
     return TASKS.read(state.ledger, "ORDER BY seq")
 
 
 def as_read(text: str) -> Any:
-    """JSON as it reads; what somebody edited so that it is none, as it stands."""
+    """Decode JSON; return the text itself if an edit made it invalid."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -334,7 +335,7 @@ def as_read(text: str) -> Any:
 
 
 def strings(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
-    """Every string in JSON that was read, each with the name of the field that it is in."""
+    """Yield every string in decoded JSON, each with the name of its field."""
     match value:
         case str():
             yield field, value
@@ -346,23 +347,23 @@ def strings(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
                 yield from strings(each, field)
 
 
-# -- transcripts -------------------------------------------------------------------------------------
+# -- transcripts ---------------------------------------------------------------------------------------
 #
-# Which transcripts of runs were written and where, so that an erasure reaches them.
+# The list of transcripts of runs and their paths, so that an erasure can delete them.
 #
-# A transcript is a file that the operator asked for, anywhere (`cli/remember.py`): it holds all that was
-# said. One of a task that is erased, or that holds a run of the text, is deleted whole: what
-# a model made of the text is in it in other words as well. A file that was moved, or replaced by another
-# one, is left alone.
+# A transcript is a file that the operator requested, at any path (`cli/remember.py`): it contains the
+# complete conversation. A transcript of an erased task, or one that contains a run of the text, is deleted
+# completely, because it also contains the model's paraphrases. A file that was moved or replaced is not
+# touched.
 
 NAME: Final = "transcripts.jsonl"
-"""In the state directory: a line for each, with its task, its path, and by what the file is known."""
+"""In the state directory: a line for each transcript, with its task, its path and its file identity."""
 
 _PRIVATE: Final = 0o600
 
 
 def note(state: State, task: str, path: Path) -> None:
-    """Keep in mind that a transcript of a task is written to a file, which is there.
+    """Record the path of a task's transcript, which must exist.
 
     Raises:
         ManagedMemoryUnavailable: the state directory cannot be written.
@@ -376,10 +377,10 @@ def note(state: State, task: str, path: Path) -> None:
 
 
 def remove_telling(state: State, tasks: Collection[str], runs: Runs) -> int:
-    """Delete the transcripts of some tasks, and those that hold one of some runs; how many those were.
+    """Delete the transcripts of tasks, and those that contain one of `runs`; return their number.
 
     Raises:
-        ManagedMemoryUnavailable: one cannot be read or deleted.
+        ManagedMemoryUnavailable: a transcript cannot be read or deleted.
     """
     file = state.directory / NAME
     with reporting(file):
@@ -408,11 +409,11 @@ def _identity(path: Path) -> list[int]:
 
 
 def _is_transcript(path: Path) -> bool:
-    """Whether a file begins as one does; a number of a file that went may be another one's by now."""
+    """Return whether a file begins like a transcript; an inode may be reused by another file."""
     return path.read_text("utf-8", "replace").startswith('{"from": "system"')
 
 
 def _said(path: Path) -> Iterator[str]:
-    """What a transcript says, as it reads once the JSON is read."""
+    """Yield the strings of a transcript, from decoded JSON."""
     for line in path.read_text("utf-8", "replace").splitlines():
         yield from (text for _, text in strings(as_read(line)))

@@ -1,11 +1,12 @@
-"""What conversations of hosts were told that keep none of it themselves: those that only call a hook.
+"""The entries that a hook already injected into a conversation, for hosts that only call a hook.
 
-H1 A session is known by a keyed digest of what its host calls it, whatever that is; no text of a host is
-   kept.
-H2 Of each entry counts what was told last. Paths and digests alone are kept, never text.
-H3 What a session was told counts for `SESSION_DAYS` from when it was told something last; a time that lies
-   ahead, because the clock went back since, counts as long ago. To be told twice does no harm.
-H4 Kept are `MAX_SESSIONS`, and of each `MAX_TOLD` entries: what was told longest ago goes first.
+H1 A session is identified by a keyed digest of the host's id for it, in any form. No text of a host is
+   stored.
+H2 Only paths and digests of entries are stored, never text. For each entry the last injection counts.
+H3 A record expires `SESSION_DAYS` after the last injection into its session. A time in the future, because
+   the clock was set back, counts as expired. A second injection does no harm.
+H4 At most `MAX_SESSIONS` sessions are stored, with at most `MAX_TOLD` entries each. The oldest are removed
+   first.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from muniment.store.table import Table
 from muniment.types.keys import EntryKey
 
 SESSION_DAYS: Final = 30
-"""Days after which no host goes on with a conversation."""
+"""Days after which a host is assumed not to continue a conversation."""
 
 MAX_SESSIONS: Final = 1_000
-"""Some thirty a day; with what each is told in a year of days some 100 KB, and never more than 100 MB."""
+"""About thirty a day. A year of typical injections takes about 100 KB; the limit is 100 MB."""
 
 MAX_TOLD: Final = 500
-"""Entries of one session: those of a hundred prompts that each found five new ones."""
+"""Entries of one session: a hundred prompts that each found five new ones."""
 
 _AHEAD: Final = timedelta(days=1)
-"""By so much a clock may be set back without anything being told twice."""
+"""A clock may be set back by this much without a second injection."""
 
 
 class _Session(NamedTuple):
@@ -49,11 +50,11 @@ _TOLD: Final = Table("told", _ToldRow)
 
 
 class HookSession:
-    """A conversation of a host, and what it was told.
+    """A conversation of a host, and the entries injected into it.
 
     Args:
-        state: whose ledger; stays the caller's.
-        unsafe_id: what the host calls it: any text.
+        state: has the ledger; stays open.
+        unsafe_id: the host's id of the conversation: any text.
     """
 
     def __init__(self, state: State, unsafe_id: str) -> None:
@@ -61,7 +62,7 @@ class HookSession:
         self._id = state.mac(b"session", unsafe_id.encode("utf-8", "surrogatepass")).hex()
 
     def told(self, now: datetime, patience: Patience) -> tuple[EntryKey, ...]:
-        """What it was told (H2, H3).
+        """Return the injected entries (H2, H3).
 
         Raises:
             ManagedMemoryUnavailable, Cancelled, DeadlineExceeded: as `Database.rows`.
@@ -72,10 +73,10 @@ class HookSession:
         )
 
     def tell(self, entries: Iterable[EntryKey], now: datetime) -> None:
-        """Keep what it is told, and let go of what is too old or too much (H3, H4).
+        """Record injected entries, and delete records that are too old or too many (H3, H4).
 
         Raises:
-            ManagedMemoryUnavailable: the ledger cannot be written. Nothing of it holds.
+            ManagedMemoryUnavailable: the ledger cannot be written. Nothing is recorded.
 
         Cost: a durable transaction.
         """
@@ -100,7 +101,7 @@ class HookSession:
             )
 
     def clear(self) -> None:
-        """It lost what it was told.
+        """Delete the record of the session: the conversation lost the injected entries.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be written.
@@ -110,7 +111,7 @@ class HookSession:
 
 
 def forget_all(state: State) -> None:
-    """Let go of what every session was told, inside the caller's transaction of the ledger.
+    """Delete the records of all sessions, inside the caller's transaction of the ledger.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written.
@@ -120,5 +121,5 @@ def forget_all(state: State) -> None:
 
 
 def _span(now: datetime) -> tuple[str, str]:
-    """From when until when a session was told something that still counts."""
+    """Return the first and the last time of an injection that still counts."""
     return timestamp(now - timedelta(days=SESSION_DAYS)), timestamp(now + _AHEAD)

@@ -1,13 +1,14 @@
-"""How far an entry is trusted: by what the ledger knows of its bytes, never by what they say of themselves.
+"""The trust of an entry: from the ledger's knowledge of its bytes, never from its own claims.
 
-T1 Bytes that this ledger's commits put at a path have the trust that was recorded with them. Any other bytes
-   are compared with what the ledger knows, sentence by sentence and whatever their format (`passages`): they
-   have the least trust of their sentences, and the trust of their scope if the ledger knows none of these.
-T2 What a run writes has the request's trust where its words are the requester's (`content.provenance`): the
-   fact itself, or the fact put into what the file held before (then the least of both). An entry of which
-   nothing changes but its provenance keeps its own. Any other words are a model's: `agent` at most, whoever
-   asked, and no more than the least of everything that the run was shown.
-T3 A lower trust never replaces, removes or merges a higher one unasked: `reasons_for_review`.
+T1 Bytes that this ledger's commits put at a path have the trust that was recorded with them. All other bytes
+   are compared with the ledger, sentence by sentence and independent of their format (`passages`). They have
+   the lowest trust of their sentences, or the trust of their scope if the ledger knows none of these.
+T2 Text that a run writes has the request's trust only if it is the requester's text (`content.provenance`):
+   the fact itself, or the fact merged into the file's text (then the lower trust of both). An entry of which
+   only the provenance changes retains its trust. Any other text is a model's: at most `agent`, for any
+   requester, and at most the lowest trust of everything that the run was shown.
+T3 Text of lower trust never replaces, removes or merges text of higher trust without a review:
+   `reasons_for_review`.
 """
 
 from __future__ import annotations
@@ -42,19 +43,19 @@ from muniment.store.rows import Assess, Assessed
 from muniment.store.state import State
 from muniment.types.keys import RootKey
 
-# -- stamp -------------------------------------------------------------------------------------------
+# -- stamp ---------------------------------------------------------------------------------------------
 #
 # Provenance and complete front matter for an entry that is about to be committed.
 #
-# What a proposal says of its own provenance is thrown away; on a change, id and time of creation are taken
-# from the file that is replaced, if they have the right form, so that an entry keeps its identity. All of it
-# is a display copy: the ledger is what counts.
+# A proposal's own provenance is discarded. On a change, id and creation time are copied from the replaced
+# file, if they are valid, so that an entry retains its identity. All of it is only for display: the ledger is
+# authoritative.
 
 ULID_RANDOM_BYTES: Final = 10
 """Bytes of randomness in a ULID: 80 bits."""
 
 SEE: Final = "see"
-"""In the provenance of an entry: the id, or the digest, of each other one that is about the same."""
+"""Provenance key of an entry: the id, or the digest, of each related entry."""
 
 NO_RELATIONS: Final[Mapping[str, object]] = MappingProxyType({})
 
@@ -66,11 +67,11 @@ _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2
 
 
 def ulid(milliseconds: int, randomness: bytes) -> str:
-    """A ULID: 26 characters that sort by time.
+    """Return a ULID: 26 characters that sort by time.
 
     Args:
         milliseconds: since the epoch; 0 to 2**48 - 1.
-        randomness: `ULID_RANDOM_BYTES` bytes, each time fresh from the system.
+        randomness: `ULID_RANDOM_BYTES` bytes, new from the system for each call.
 
     Raises:
         ValueError: an argument is out of range.
@@ -78,13 +79,13 @@ def ulid(milliseconds: int, randomness: bytes) -> str:
     Source: github.com/ulid/spec, "Binary Layout" and "Encoding".
     """
     if not 0 <= milliseconds <= _MAX_MILLISECONDS or len(randomness) != ULID_RANDOM_BYTES:
-        raise ValueError(f"a ULID takes 48 bits of time and {ULID_RANDOM_BYTES} bytes of randomness")
+        raise ValueError(f"a ULID needs 48 bits of time and {ULID_RANDOM_BYTES} bytes of randomness")
     number = int.from_bytes(milliseconds.to_bytes(6, "big") + randomness, "big")
     return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
 
 
 def new_ulid() -> str:
-    """A ULID of now."""
+    """Return a ULID for the current time."""
     return ulid(time.time_ns() // 1_000_000, secrets.token_bytes(ULID_RANDOM_BYTES))
 
 
@@ -97,19 +98,19 @@ def stamp(
     *,
     relations: Mapping[str, object] = NO_RELATIONS,
 ) -> bytes:
-    """The bytes to commit for a proposed entry: front matter completed, provenance set.
+    """Return the bytes to commit for a proposed entry: front matter completed, provenance set.
 
     Args:
-        data: the proposal; only its front matter is added to.
+        data: the proposal; only its front matter is extended.
         base: the file that it replaces, or None for a new one.
-        path: where it goes; gives the name of last resort, and the type where the scope is named like one.
+        path: of the entry; the last source for a name, and for the type if the scope has the name of a type.
         run: that changes it; its trust is that of these bytes.
-        identity: of a new entry, see `ulid`; None: one of now.
+        identity: of a new entry, see `ulid`; None: generate one.
         relations: to other texts, by `ledger.SUPERSEDES` and `SEE`.
 
     Raises:
-        ToolError: `data` is not UTF-8 text. (A base that is not is treated as one without provenance.)
-        TooLarge: the front matter has no room left.
+        ToolError: `data` is not UTF-8 text. (An invalid base is treated as one without provenance.)
+        TooLarge: the front matter would be too large.
     """
     entry = parse(decode(data))
     titles = current_titles(entry, path.rel)
@@ -136,18 +137,18 @@ def stamp(
 
 
 def entry_id(entry: Entry) -> str:
-    """The id that the provenance of an entry tells, which proves nothing; empty: none of the right form."""
+    """Return the id in an entry's provenance, which proves nothing; empty if missing or invalid."""
     return _identity(entry.muniment or {})[0] or ""
 
 
 def entry_created(entry: Entry) -> datetime | None:
-    """When the provenance of an entry tells that it was made, which proves nothing; None: it does not."""
+    """Return the creation time in an entry's provenance, which proves nothing, or None."""
     created = _identity(entry.muniment or {})[1]
     return None if created is None else datetime.fromisoformat(created)
 
 
 def _identity(muniment: Mapping[str, object]) -> tuple[str | None, str | None]:
-    """Id and time of creation as a provenance line has them; None for what has not the right form."""
+    """Return id and creation time of a provenance line; None for missing or invalid ones."""
     identity, created = muniment.get("id"), muniment.get("created")
     return (
         identity if isinstance(identity, str) and _ULID.fullmatch(identity) else None,
@@ -170,11 +171,11 @@ def _is_time(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """How far the new bytes of a draft are trusted.
+    """The trust of a draft's new bytes.
 
     Attributes:
-        note: what a person should know of why; None: nothing.
-        by: the trust of whoever replaces or removes what stands there; None: the same.
+        note: explanation for a user; None if not needed.
+        by: the trust of the run that replaces or removes existing text; None: the same.
     """
 
     trust: Trust
@@ -183,27 +184,27 @@ class Ruling:
 
 
 TrustRule = Callable[[FileChange, Trust | None], Ruling]
-"""The ruling about a draft, from the draft and the trust of the bytes that it replaces, if any."""
+"""Returns the ruling about a draft, from the draft and the trust of the bytes that it replaces, if any."""
 
 
 Known = Mapping[tuple[Scope, RelPath, Digest], tuple[Trust, str]]
-"""Of files, by path and bytes: the trust that a commit put them there with, and when; as `source_of` says."""
+"""Trust and time of committed files, by path and bytes; cached results of `source_of`."""
 
 NONE_KNOWN: Final[Known] = MappingProxyType({})
 
 UNKNOWN_BYTES: Final = "unknown_bytes"
-"""The gate that withholds a file of a working copy if the ledger does not say that its bytes stand there."""
+"""The gate that withholds a file of a working copy if the ledger does not confirm its bytes at its path."""
 
 
 def assessing(state: State, key: RootKey, scope: Scope, policy: Policy, known: Known = NONE_KNOWN) -> Assess:
-    """What the catalog asks about each file of a root (T1); text of others is gated at its first sight.
+    """Return a function that assesses files of a root for the catalog (T1) and gates foreign text.
 
     Args:
-        state: whose ledger.
+        state: has the ledger.
         key: of the root.
         scope: of the root.
-        policy: says how far its files are trusted, and how long they are kept.
-        known: what the ledger need not be asked any more.
+        policy: defines the trust of its files, and how long they are retained.
+        known: cached results that need no ledger query.
     """
     ours = policy.trust_of(scope)
     retention = policy.retention
@@ -234,7 +235,7 @@ def assessing(state: State, key: RootKey, scope: Scope, policy: Policy, known: K
 
 
 def trust_at(state: State, key: RootKey, path: CanonicalPath, content: bytes, policy: Policy) -> Trust:
-    """How far bytes are trusted that stand at a path, or come back there (T1)."""
+    """Return the trust of bytes that are at a path, or are restored there (T1)."""
     source = source_of(state, key, path.rel, digest(content))
     return authorship_at(state, key, path, content, policy, source).trust
 
@@ -242,14 +243,14 @@ def trust_at(state: State, key: RootKey, path: CanonicalPath, content: bytes, po
 def authorship_at(
     state: State, key: RootKey, path: CanonicalPath, content: bytes, policy: Policy, source: Run | None
 ) -> Authorship:
-    """Return how far bytes and their sentences are trusted at a path (T1).
+    """Return the trust of bytes and of their sentences at a path (T1).
 
     Args:
-        state: whose ledger.
+        state: has the ledger.
         key: of the root.
-        path: where they stand.
+        path: of the bytes.
         content: the bytes.
-        policy: says how far the files of the scope are trusted.
+        policy: defines the trust of the scope's files.
         source: of these bytes at this path, from `source_of`.
     """
     if source is not None and not source.is_mixed:
@@ -259,15 +260,15 @@ def authorship_at(
 
 
 def by_person(state: State, key: RootKey, before: bytes, policy: Policy) -> TrustRule:
-    """Return the rule of a person's edit: only sentences that they wrote are theirs.
+    """Return the rule for a user's edit: only sentences that the user wrote have the owner's trust.
 
-    In a file that others wrote by hand, no more than the trust of its scope.
+    In a file that others wrote by hand, they have at most the trust of its scope.
 
     Args:
-        state: whose ledger.
+        state: has the ledger.
         key: of the root.
         before: the entry that is edited.
-        policy: as of `trust_at`.
+        policy: as for `trust_at`.
     """
 
     def rule(draft: FileChange, _held: Trust | None) -> Ruling:
@@ -282,26 +283,27 @@ def by_person(state: State, key: RootKey, before: bytes, policy: Policy) -> Trus
 
 
 def basis(policy: Policy, scope: Scope) -> str:
-    """All that rows but for vectors depend on besides files and ledger; the gates are the version's."""
+    """Return the inputs of rows, without vectors, that are not files; the version defines the gates."""
     terms = policy.retention
     return f"{__version__} {EXPIRY_KEY} {policy.trust_of(scope)} {terms.default} {terms.untrusted}"
 
 
 def constant(trust: Trust) -> TrustRule:
-    """The rule of a caller who answers for everything that is committed."""
+    """Return the rule of a caller that is responsible for all committed text."""
     return lambda _draft, _held: Ruling(trust)
 
 
 def by_words(
     fact: str, request: Trust, least_shown: Callable[[], Trust | None], replaces: Replaces
 ) -> TrustRule:
-    """The rule of a run that files a fact (T2).
+    """Return the rule of a run that stores a fact (T2).
 
     Args:
-        fact: what was to be remembered.
+        fact: the text to remember.
         request: its trust.
-        least_shown: asked, if it matters, for the least trust of what the run was shown; None: nothing.
-        replaces: as of `whose`.
+        least_shown: called, if needed, for the lowest trust of the text that the run was shown; None: no
+            text.
+        replaces: as for `whose`.
     """
 
     def rule(draft: FileChange, held: Trust | None) -> Ruling:
@@ -314,11 +316,12 @@ def by_words(
             case Whose.FACT:
                 return Ruling(request)
             case Whose.KEPT if held is not None and old is not None and not old.has_end:
-                return Ruling(request.capped(held))  # In one that ends the fact would end with it.
+                # In an entry with an end date, the fact would expire with it.
+                return Ruling(request.capped(held))
         trust = request.capped(Trust.AGENT, *filter(None, [least_shown()]))
         if trust is request:
             return Ruling(trust)
-        return Ruling(trust, f"{draft.path.text} is not in the words that were given: its trust is {trust}")
+        return Ruling(trust, f"{draft.path.text} is not the text of the request: its trust is {trust}")
 
     return rule
 
@@ -326,19 +329,20 @@ def by_words(
 def reasons_for_review(
     draft: FileChange, held: Trust | None, by: Trust, policy: Policy, *, is_new_text: bool
 ) -> Iterator[str]:
-    """Why a draft has to wait for the owner; nothing if it need not.
+    """Yield the reasons why a draft must wait for the owner; none if it need not.
 
     Args:
         draft: with the trust of its new bytes.
-        held: the highest of the sentences that it replaces or removes; None if it creates.
-        by: of whoever replaces or removes; what the owner writes by hand is judged as the owner's text.
-        policy: says which scopes are reviewed, and what becomes of agent-directed and external text.
-        is_new_text: False: it was there before, and is only brought back or cut.
+        held: the highest trust of the sentences that it replaces or removes; None if it creates.
+        by: the trust of the run that replaces or removes; the owner's handwritten text is judged as the
+            owner's.
+        policy: defines which scopes are reviewed, and how agent-directed and external text is handled.
+        is_new_text: False if the text existed before, and is only restored or shortened.
 
     Raises:
-        Refused: the policy takes no text of trust `external` at all.
+        Refused: the policy rejects text of trust `external`.
     """
-    path = "a new entry" if draft.base is None else draft.path.text  # Its name is a model's words so far.
+    path = "a new entry" if draft.base is None else draft.path.text  # A model chose this name.
     if policy.commit_of(draft.path.scope) == "review":
         yield f"every change of {draft.path.scope} is reviewed"
     if held is not None and not by.satisfies(held):
@@ -355,30 +359,32 @@ def reasons_for_review(
 def _reasons_in_text(path: str, text: bytes, trust: Trust, policy: Policy) -> Iterator[str]:
     taken = policy.provenance.untrusted_sources if trust is Trust.EXTERNAL else "allow"
     if taken == "reject":
-        raise Refused("this memory takes no text from outside", rule="untrusted_sources", layer=policy.name)
+        raise Refused(
+            "the policy of this memory rejects external text", rule="untrusted_sources", layer=policy.name
+        )
     if taken == "quarantine":
-        yield f"{path} comes from outside"
+        yield f"{path} is external text"
     for reason in _risks(decode(text), trust, policy):
         yield f"{path} {reason}"
 
 
 def is_risky(text: str, trust: Trust, policy: Policy) -> bool:
-    """Return whether a text would have to wait for what it says, whatever it replaces."""
+    """Return whether a text requires a review, independent of the text that it replaces."""
     return next(_risks(text, trust, policy), None) is not None
 
 
 def _risks(text: str, trust: Trust, policy: Policy) -> Iterator[str]:
-    """Yield what is wrong with a text, to follow its name."""
+    """Yield the problems of a text, each as a predicate for its path."""
     if policy.content.instructions == "quarantine" and (rule := addressed_to_agent(text, trust)) is not None:
         yield f"speaks to an agent ({rule})"
     if policy.content.poison == "quarantine" and trust in {Trust.AGENT, Trust.EXTERNAL}:
         found = find_poison(text)
         if found is not None:
-            yield f"{found.reason}, which agents would take for a fact ({found.rules[0]})"
+            yield f"{found.reason}, which agents would treat as a fact ({found.rules[0]})"
 
 
 def _ends(data: bytes) -> str | None:
-    """When an entry says that it is no longer to be told; None: it does not."""
+    """Return the expiry date of an entry; None if it has none."""
     head = data[:MAX_FRONT_MATTER_BYTES]
     return parse(head).expires if EXPIRY_KEY.encode() in head else None
 

@@ -1,4 +1,4 @@
-"""What keeps a root in order besides commits: recovery, its view, its index."""
+"""Maintenance of a root outside commits: recovery, its view, its index."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from muniment.store.state import State
 from muniment.store.trust import NONE_KNOWN, Known, assessing, basis
 
 LOOK_SHARE: Final = 0.7
-"""Of the time that a recall has: how much it may spend on looking what changed before it answers."""
+"""The share of a recall's time that it may spend on updating the catalog."""
 
 
 def view_of(
@@ -51,21 +51,21 @@ def view_of(
     look: Look | None = None,
     known: Known = NONE_KNOWN,
 ) -> View:
-    """What is in a root now; a catalog that turns out to be damaged is begun anew.
+    """Return an up-to-date view of a root; a damaged catalog is recreated.
 
     Args:
-        state: whose catalog.
-        root: the root; whoever goes on to write holds its lock.
-        policy: says how its files are trusted and kept.
-        sweep: look at every file, so that edits in place are found.
-        patience: looked at first, and at each file that is read; it ends no wait for another thread that
-            writes rows. None: however long it takes.
-        look: says where to look instead of everywhere.
-        known: as of `assessing`.
+        state: has the catalog.
+        root: the root; a caller that is about to write holds its lock.
+        policy: defines the trust of its files, and how long they are retained.
+        sweep: check every file, so that edits in place are found.
+        patience: checked first, and at each file that is read. It does not end the wait for another thread
+            that writes rows. None: no limit.
+        look: determines which directories are read; None: all of them.
+        known: as for `assessing`.
 
     Raises:
         ManagedMemoryUnavailable: the state cannot be used.
-        Cancelled, DeadlineExceeded: the patience ended; no row is changed.
+        Cancelled, DeadlineExceeded: `patience` ended; no row is changed.
     """
     if patience is not None:
         patience.check()
@@ -83,9 +83,9 @@ def view_of(
 def view_in_time(
     state: State, root: BoundRoot, policy: Policy, patience: Patience, look: Look | None = None
 ) -> View:
-    """As `view_of`, but what takes more than `LOOK_SHARE` of the patience is left to the next look.
+    """Return a view as `view_of`, but postpone work that would take more than `LOOK_SHARE` of the time.
 
-    Then the view says what is known until then, and `memory_not_read_yet` tells.
+    In that case the view is not completely up to date, and `memory_not_read_yet` is logged.
     """
     now = time.monotonic()
     sooner = Patience(now + LOOK_SHARE * (patience.deadline - now), patience.cancel)
@@ -98,7 +98,7 @@ def view_in_time(
 
 
 def view_as_it_is(state: State, root: BoundRoot, policy: Policy) -> View:
-    """What the rows say, whatever stands there by now.
+    """Return a view of the current rows, without checking the files.
 
     Raises:
         ManagedMemoryUnavailable: the state cannot be used.
@@ -125,7 +125,7 @@ def _view(
 
 
 def trusts_shown(state: State, root: BoundRoot, policy: Policy) -> list[Trust]:
-    """The trusts of the entries whose text stands in the index of a root.
+    """Return the trusts of the entries whose text is in the index of a root.
 
     Raises:
         ManagedMemoryUnavailable: the state cannot be used.
@@ -139,7 +139,7 @@ def trusts_shown(state: State, root: BoundRoot, policy: Policy) -> list[Trust]:
 
 
 def expired_in(state: State, root: BoundRoot) -> frozenset[RelPath]:
-    """The entries of a root that have expired, as far as its catalog knows.
+    """Return the entries of a root that have expired, according to its catalog.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be read.
@@ -152,13 +152,13 @@ def expired_in(state: State, root: BoundRoot) -> frozenset[RelPath]:
 
 
 def is_listable_in(state: State, root: BoundRoot) -> Callable[[RelPath], bool]:
-    """Return a test: whether the catalog has an entry that is readable and neither withheld nor expired.
+    """Return a test whether the catalog has an entry that is readable and neither withheld nor expired.
 
-    Index files pass. `index.STAND_IN` stands for its folder: one such entry there is enough. Cost: one or two
+    Index files pass. `index.STAND_IN` represents its folder: one such entry there is enough. Cost: one or two
     queries for each path.
 
     Raises:
-        ManagedMemoryUnavailable: the catalog cannot be read; so does the test.
+        ManagedMemoryUnavailable: the catalog cannot be read; the test may raise it also.
     """
     key, now, rows = root_key(state, root), timestamp(), state.catalog.rows
     entries = "SELECT 1 FROM entry WHERE root = ?"
@@ -175,7 +175,7 @@ def is_listable_in(state: State, root: BoundRoot) -> Callable[[RelPath], bool]:
 
 
 def is_as_written(state: State, root: BoundRoot, index: bytes) -> bool:
-    """Whether a `MEMORY.md` is, to the byte, what was written there last; not known of a new catalog.
+    """Return whether a `MEMORY.md` is, to the byte, the one written last; False with a new catalog.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be used.
@@ -187,7 +187,7 @@ def is_as_written(state: State, root: BoundRoot, index: bytes) -> bool:
 
 
 def has_foreign_index(state: State, root: BoundRoot) -> bool:
-    """Return whether an index file of a root is missing or holds other bytes than were last written there.
+    """Return whether an index file of a root is missing, or differs from the bytes that were last written.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be read.
@@ -206,9 +206,9 @@ def has_foreign_index(state: State, root: BoundRoot) -> bool:
 
 
 def trusted_less(state: State, root: BoundRoot, reader: Trust) -> Callable[[RelPath], Trust | None]:
-    """The trust of an entry of a root that a reader trusts less than themselves; else None.
+    """Return a function for the trust of an entry if a reader trusts it less than themselves, else None.
 
-    Of what is no entry the least counts that an entry of its folder has. Cost: a query for each question.
+    For a path that is not an entry, the lowest trust in its folder counts. Cost: a query for each call.
     """
     key = root_key(state, root)
 
@@ -232,18 +232,18 @@ def write_index(
     whole: bool = False,
     always: bool = False,
 ) -> tuple[str, ...]:
-    """Make the index say what the view says; what a person should know.
+    """Update the index from the view; return notes for a user.
 
     Args:
-        state: whose catalog.
+        state: has the catalog.
         held: the locked roots; the view is of one of them.
-        view: of it, as it is now.
-        temporary: names for what is being written.
-        whole: look at every page, not only at those whose entries changed.
-        always: write it also where there is none yet, and nothing to list.
+        view: of that root, up to date.
+        temporary: returns names for temporary files.
+        whole: check every page, not only pages with changed entries.
+        always: write an index also if it is missing and has no entry to list.
 
     Raises:
-        StoreConflict: somebody else keeps changing it.
+        StoreConflict: another program keeps changing it.
         ManagedMemoryUnavailable: it cannot be written.
     """
     root = held[view.scope]
@@ -255,7 +255,7 @@ def write_index(
         try:
             landed = land(generated(plan.writes), held, temporary, durable=bool(plan.saved))
         except StoreConflict:
-            # Somebody edited an index in this moment: that is looked at, and saved if it is theirs.
+            # Another program edited an index just now: it is read again, and saved if it is not generated.
             if is_last:
                 raise
             continue
@@ -264,12 +264,12 @@ def write_index(
         notes += plan.notes
         if not plan.saved:
             break
-        view.follow({""})  # What was saved has become an entry.
+        view.follow({""})  # The saved file has become an entry.
     return tuple(dict.fromkeys(notes))
 
 
 def tell_degraded(landed: Landed) -> None:
-    """Tell of files whose name was changed by a plain rename."""
+    """Log the files that were replaced by a plain rename."""
     for path in landed.degraded:
         events.emit("commit_degraded", scope=path.scope, landing="plain_rename")
 
@@ -283,20 +283,20 @@ def follow_or_tell(
     changed: Iterable[str] = (),
     whole: bool = False,
 ) -> tuple[str, ...]:
-    """As `write_index`, but what goes wrong is only told: an index is derived, and holds up nothing.
+    """Update the index as `write_index`, but only report errors: an index is derived, and blocks no commit.
 
-    `changed` are directories in which the caller wrote since the view was made.
+    `changed` are directories in which the caller wrote since the view was created.
     """
     try:
         view.follow(changed)
         return write_index(state, held, view, temporary, whole=whole)
     except MunimentError as error:
         events.emit("index_behind", scope=view.scope, code=error.code)
-        return (f"the index of {view.scope} is behind ({error}); run: muniment index rebuild",)
+        return (f"the index of {view.scope} is out of date ({error}); run: muniment index rebuild",)
 
 
 def rebuild(state: State, root: BoundRoot, policy: Policy, patience: Patience) -> tuple[str, ...]:
-    """Look at every file of a root and write its whole index anew, under its lock; what a person should know.
+    """Check every file of a root and rewrite its complete index, under its lock; return notes for a user.
 
     Raises:
         StoreConflict, ManagedMemoryUnavailable: as `write_index`.
@@ -315,7 +315,7 @@ def rebuild(state: State, root: BoundRoot, policy: Policy, patience: Patience) -
 
 
 def verify(state: State, root: BoundRoot, policy: Policy) -> IndexCheck:
-    """What is wrong with the index of a root, after a look at every file; changes none.
+    """Return the problems of the index of a root, after a check of every file; change no file.
 
     Raises:
         QuotaExceeded, ManagedMemoryUnavailable: as `verify_index`.
@@ -327,13 +327,13 @@ def verify(state: State, root: BoundRoot, policy: Policy) -> IndexCheck:
 def recover_all(
     state: State, roots: Mapping[Scope, BoundRoot], policy: Policy, patience: Patience
 ) -> tuple[str, ...]:
-    """Take back what interrupted commits left in `roots`, and bring the indexes there up to date.
+    """Roll back interrupted commits in `roots`, and update the indexes there.
 
-    Costs one query where there is nothing to do, and takes no lock then.
+    Without such commits this costs one query and acquires no lock.
 
     Raises:
         ManagedMemoryUnavailable: a file or the ledger cannot be written.
-        DeadlineExceeded, Cancelled: somebody else holds the lock of a root.
+        DeadlineExceeded, Cancelled: another process holds the lock of a root.
     """
     found = LedgerJournal(state, roots).unfinished(roots)
     scopes = {path.scope for intent in found for path in (each.path for each in intent.changes.values())}
@@ -358,15 +358,15 @@ def after_recovery(
     done: Iterable[Recovered],
     reader: Trust = Trust.OWNER,
 ) -> Iterator[str]:
-    """Bring the indexes of locked roots up to date, once files were taken back; what a person should know.
+    """Update the indexes of locked roots after files were rolled back; yield notes for a user.
 
     A reader below the owner's trust gets no paths: those of another task may be hidden from it.
     """
     for each in done:
-        yield f"took back {each.intent.task}, which was interrupted; run it again"
+        yield f"rolled back {each.intent.task}, which was interrupted; run it again"
         for path in each.left:
-            name = path.text if reader is Trust.OWNER else "a file of it"
-            yield f"{name} was changed since and is left alone (recovery_conflict)"
+            name = path.text if reader is Trust.OWNER else "one of its files"
+            yield f"{name} was changed since then and is not rolled back (recovery_conflict)"
         yield from _kept_notes(each.kept, reader)
     facts = CatalogFacts(lambda scope: view_of(state, held[scope], policy))
     for scope in held:
@@ -378,11 +378,11 @@ def after_recovery(
 
 def _kept_notes(kept: Iterable[CanonicalPath], reader: Trust = Trust.OWNER) -> Iterator[str]:
     names = (path.text if reader is Trust.OWNER else "another file" for path in kept)
-    return (f"{name} holds what somebody wrote meanwhile" for name in names)
+    return (f"{name} contains text that another program wrote meanwhile" for name in names)
 
 
 def _versions(state: State, root: BoundRoot) -> Callable[[RelPath], list[bytes]]:
-    """What the ledger keeps of a file of a root."""
+    """Return a function for the contents of a root's file in the ledger."""
     key = root_key(state, root)
 
     def of(rel: RelPath) -> list[bytes]:
@@ -393,7 +393,7 @@ def _versions(state: State, root: BoundRoot) -> Callable[[RelPath], list[bytes]]
 
 
 def _recover(state: State, held: LockedRoots, policy: Policy) -> tuple[str, ...]:
-    """Recover locked roots."""
+    """Roll back interrupted commits of locked roots."""
     facts = CatalogFacts(lambda scope: view_of(state, held[scope], policy))
     with recover(held, LedgerJournal(state, held), policy, facts) as recovered:
         return tuple(after_recovery(state, held, policy, recovered)) if recovered else ()

@@ -1,6 +1,6 @@
-"""What stands in the directories of a memory, brought into the catalog's rows.
+"""Read the directories of a memory into the catalog's rows.
 
-Apart from `catalog.py`, which decides where to look and answers from the rows: this alone reads files.
+Separate from `catalog.py`, which chooses the directories and queries the rows: only this module reads files.
 """
 
 from __future__ import annotations
@@ -42,24 +42,23 @@ from muniment.store.rows import (
 )
 from muniment.store.table import Table
 
-# -- looking -----------------------------------------------------------------------------------------
+# -- names ---------------------------------------------------------------------------------------------
 #
-# What a name in a memory is, by its path and kind; and whether what stands there is what was seen before.
+# The classification of a name in a memory, by path and kind; and whether a file is the one that was read
+# before.
 #
-# - N1. Everything is reached by handle; no link is followed, and nothing but regular `.md` files is read.
-# - N2. No entry is dropped silently: one that cannot be read is listed as unreadable, a name that is no
-#   entry's
-#   (outside the grammar, a link, a FIFO, a file with a second name, too deep) is odd, with the reason. Dot
-#   names, files without `.md`, and the index are no entries and passed over, and nothing is seen of what is
-#   in
-#   dot directories, odd directories and `index/`.
+# - N1. Everything is opened by handle; no link is followed, and only regular `.md` files are read.
+# - N2. No entry is dropped silently: an unreadable one is listed as unreadable. A name that cannot be an
+#   entry (outside the grammar, a link, a FIFO, a file with a second name, too deep) is odd, with the reason.
+#   Dot names, files without `.md`, and the index are not entries and are skipped. The contents of dot
+#   directories, odd directories and `index/` are not read.
 
 MAX_NAMES: Final = 100_000
-"""Names of one root that are looked at: five times the files that the default policy allows."""
+"""Maximum names of one root: five times the files that the default policy allows."""
 
 
 class Stamp(NamedTuple):
-    """By what a file is known to be the one that was read."""
+    """The identity of a file that was read."""
 
     inode: int
     size: int
@@ -69,16 +68,17 @@ class Stamp(NamedTuple):
 
 SECOND_NS: Final = 1_000_000_000
 _RACY_NS: Final = 50_000_000
-"""Within so many nanoseconds two changes may bear one time: a kernel takes it from a clock that ticks every 1
-to 10 ms; the rest is for that clock's lag."""
+"""Within this many nanoseconds two changes may have the same time: a kernel takes it from a clock that ticks
+every 1 to 10 ms; the rest is for that clock's lag.
+"""
 _RACY_COARSE_NS: Final = 2 * SECOND_NS + _RACY_NS
-"""Likewise where times are whole seconds: FAT counts in steps of two."""
+"""The same for file systems with times in whole seconds: FAT counts in steps of two."""
 _MASK: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Odd:
-    """A name on disk that is no entry's though it may look like one.
+    """A name on disk that resembles an entry and is not one.
 
     Attributes:
         path: the path inside the scope in printable form; not a path to open.
@@ -90,18 +90,18 @@ class Odd:
 
 
 def odd(path: str, reason: str) -> Odd:
-    """What is odd at `path`, any text inside a scope; "" is the root."""
+    """Return the oddity at `path`, any text inside a scope; "" is the root."""
     return Odd(printable(path or "."), reason)
 
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
-    """What a name is, judged without opening it.
+    """The classification of a name, without opening it.
 
     Attributes:
         is_entry: its file is an entry, if it can be opened as one.
-        is_directory: it is to be walked.
-        odd: why it is neither though it may look like it; None also for what is passed over.
+        is_directory: it must be visited.
+        odd: why it is neither although it resembles one; None also for names that are skipped.
     """
 
     is_entry: bool = False
@@ -116,7 +116,7 @@ _SPECIAL: Final = NamedFile(odd="a link or special file")
 
 
 def named(scope: Scope, directory: str, name: str, kind: Kind) -> NamedFile:
-    """What `name` in `directory` is (N2)."""
+    """Classify `name` in `directory` (N2)."""
     path = joined(directory, name)
     if name.startswith(".") or is_index_path(path):
         return _PASSED_OVER
@@ -130,19 +130,19 @@ def named(scope: Scope, directory: str, name: str, kind: Kind) -> NamedFile:
 
 
 def stamp(status: os.stat_result) -> Stamp:
-    """What of a status is recorded, as integers that a database takes: times may lie in any year."""
+    """Return the recorded part of a status, as integers that a database accepts."""
     times = status.st_mtime_ns & _MASK, status.st_ctime_ns & _MASK
     return Stamp(status.st_ino & _MASK, status.st_size, *times)
 
 
 def is_racy(status: os.stat_result, now_ns: int) -> bool:
-    """Whether what was looked at may still change without its times telling.
+    """Return whether a file or directory may still change without a change of its times.
 
     Args:
-        status: as it was just before it was looked at.
+        status: just before it was read.
         now_ns: the wall clock, no later than `status`.
 
-    Does not hold for a file system whose clock is not this machine's and runs behind it.
+    Not guaranteed for a file system whose clock is slower than this machine's.
     """
     newest = max(status.st_mtime_ns, status.st_ctime_ns)
     return newest > now_ns - (_RACY_NS if newest % SECOND_NS else _RACY_COARSE_NS)
@@ -158,36 +158,33 @@ def _path_problem(scope: Scope, path: str, name: str) -> str | None:
     return None
 
 
-# -- visit -------------------------------------------------------------------------------------------
+# -- visit ---------------------------------------------------------------------------------------------
 #
-# Brings the catalog's rows of directories up to date, within a transaction, or several one after the other.
+# Updates the catalog's rows of directories, in one transaction, or in several consecutive ones.
 #
-# A visit lists a directory, asks what stands at each name that may be an entry's, reads what is not as
-# recorded, and drops what is gone, with everything beneath. Directories that are new are visited as well.
+# A visit lists a directory, checks each name that may be an entry, reads files that differ from their record,
+# and drops the rows of deleted ones, with everything under them. New directories are visited also.
 #
-# Holds, whatever other processes do to the tree meanwhile:
+# Guaranteed, also if other processes change the tree meanwhile:
 #
-# - V1. What is recorded of a directory or file was asked before its names or bytes were read (L2 of
-#   `muniment.kernel.root`), and is recorded as proving nothing where it is too new for that. So what
-#   changes meanwhile, or within the same tick of the clock, is found by the next visit.
-# - V2. Each directory is visited once at most. Nothing but the database and `assess` raises.
-# - V3. Rows are handed to the database as they come: some megabytes of text wait at a time, however large
-#   the
-#   memory is.
-# - V5. Where some names alone are looked at, the directory is recorded as proving nothing: who was not told
-#   lists it.
-# - V4. With `save`, what was found is committed each time that `BATCH` files were read. A directory that is
-#   not
-#   done by then stays as it was recorded, or is recorded as missed, so that the next visit takes it up
-#   again.
+# - V1. The recorded state of a directory or file was read before its names or bytes (L2 of
+#   `muniment.kernel.root`). It is recorded as proving nothing if it is too recent. So a change during the
+#   visit, or within the same clock tick, is found by the next visit.
+# - V2. Each directory is visited at most once. Only the database and `assess` can raise.
+# - V3. Rows are passed to the database continuously: only a few megabytes of text are pending, for a memory
+#   of any size.
+# - V5. If only some names are checked, the directory is recorded as proving nothing, so that a process
+#   without notifications lists it.
+# - V4. With `save`, the results are committed after every `BATCH` files. A directory that is unfinished then
+#   keeps its old record, or is recorded as missed, so that the next visit continues with it.
 
 PENDING_CHARS: Final = 4 << 20
-"""Characters that wait for the database (V3)."""
+"""Characters pending for the database (V3)."""
 
 BATCH: Final = 500
-"""Files that are read between two commits (V4): some 0.2 s."""
+"""Files that are read between two commits (V4): about 0.2 s."""
 
-_ROW_CHARS: Final = 1_000  # what a row counts for besides its text
+_ROW_CHARS: Final = 1_000  # the size of a row without its text
 
 
 class _DirectoryRow(NamedTuple):
@@ -205,7 +202,7 @@ class _DirectoryRow(NamedTuple):
 
 
 class _NameRow(NamedTuple):
-    """The row of a name that is no entry's."""
+    """The row of a name that is not an entry."""
 
     root: str
     directory: str
@@ -224,7 +221,7 @@ class _EntryRow(NamedTuple):
 
 
 class _ReadRow(NamedTuple):
-    """How a file stood when it was read last, and what was thought of it."""
+    """The state of a file when it was read last, and its assessment."""
 
     stamp: Stamp
     digest: Digest
@@ -232,7 +229,7 @@ class _ReadRow(NamedTuple):
 
 
 class _Relisted(NamedTuple):
-    """An entry whose line is not in the index as it is."""
+    """An entry whose line in the index is outdated."""
 
     root: str
     topic: str
@@ -246,7 +243,7 @@ _ENTRIES: Final = Table("entry", _EntryRow)
 _RELISTED: Final = Table("relisted", _Relisted)
 
 _NO_STAMP: Final = Stamp(0, 0, 0, 0)
-_LASTING: Final = Row._fields.index("digest")  # The columns before it follow from the path.
+_LASTING: Final = Row._fields.index("digest")  # The columns before it depend only on the path.
 _UPDATED: Final = (*Stamp._fields, *Row._fields[_LASTING:])
 _UPDATE: Final = f"UPDATE entry SET {', '.join(f'{name} = ?' for name in _UPDATED)} WHERE id = ?"  # noqa: S608
 
@@ -264,22 +261,22 @@ _DROP: Final = (
 
 
 Stale = Mapping[str, Collection[str] | None]
-"""Directories to be looked at: the names that changed there, or None: it is to be listed whole."""
+"""Directories to visit: the names that changed there, or None to list the directory."""
 
 _Others = dict[bytes, tuple[str | None, int]]
-"""Names that are no entry's: why they are odd if they are, and whether they are directories to be visited."""
+"""Names that are not entries: why they are odd (None if not), and whether they are directories to visit."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """A directory as it is found to be.
+    """The found state of a directory.
 
     Attributes:
         path: inside the scope.
         racy: whether its times prove nothing.
-        others: names that are no entry's, by their bytes: why they are odd if they are, and whether they are
-            directories to be visited.
-        missed: whether there may be entries in it that were not seen.
+        others: names that are not entries, by their bytes: why they are odd, and whether they are directories
+            to visit.
+        missed: whether there may be entries in it that were not found.
     """
 
     path: str
@@ -290,7 +287,7 @@ class _Seen:
 
 @dataclass(slots=True)
 class _Waiting:
-    """What waits for the database (V3), of so many characters."""
+    """Pending changes for the database (V3), and their size in characters."""
 
     chars: int = 0
     inserts: list[_EntryRow] = field(default_factory=list)
@@ -303,17 +300,18 @@ class _Waiting:
 
 
 class Visit:
-    """One visit of a root under way.
+    """A visit of a root.
 
     Args:
         connection: inside a write transaction.
         key: of the root in the catalog.
         root: its handle.
-        assess: asked for each file that is read.
-        embedder: makes the vectors of those that may be told; None: nobody does.
-        now_ns: the wall clock before the first look.
-        save: commits, and begins the next transaction (V4); whether nobody else wrote in between. None: all
-            is one transaction, the caller's.
+        assess: called for each file that is read.
+        embedder: computes the vectors of entries that may be shown; None: no vectors.
+        now_ns: the wall clock before the first check.
+        save: commits, and begins the next transaction (V4); returns whether no other process wrote in
+            between.
+            None: everything is in the caller's transaction.
     """
 
     def __init__(
@@ -341,12 +339,13 @@ class Visit:
         self._waiting = _Waiting()
 
     def run(self, stale: Stale) -> None:
-        """Visit directories, as far as they are known or the root, and what is new beneath them.
+        """Visit known directories and the root, and new directories under them.
 
         Raises:
-            StoreConflict: another process wrote rows, at a commit; what was committed stays.
+            StoreConflict: another process wrote rows, at a commit; earlier commits stay.
         """
-        for path, names in sorted(stale.items()):  # What holds others stands before them, and may drop them.
+        # A parent directory comes before its children, and may drop them.
+        for path, names in sorted(stale.items()):
             recorded = self._recorded(path)
             if path in self._unvisited or (recorded is None and path):
                 continue
@@ -362,15 +361,15 @@ class Visit:
                 opened = stack.enter_context(opened_directory(self._root, path))
                 listed = opened.entries()
             except PathEscape as escape:
-                # A mount, or a link that took the directory's place: not part of this memory.
-                reason = f"leads outside the memory ({escape.via})"
+                # A mount, or a link that replaced the directory: not part of this memory.
+                reason = f"points outside the memory ({escape.via})"
                 self._pass_over(path, recorded, reason, missed=False)
                 return
             except (MunimentError, OSError):
                 self._pass_over(path, recorded, "this directory could not be listed", missed=True)
                 return
             if self._is_too_much(path, recorded, len(listed)):
-                reason = f"the memory holds more than {MAX_NAMES} names"
+                reason = f"the memory contains more than {MAX_NAMES} names"
                 self._pass_over(path, recorded, reason, missed=True)
                 return
             seen = _Seen(path, is_racy(opened.status, self._now_ns), {})
@@ -382,7 +381,7 @@ class Visit:
         self._record(recorded, found)
 
     def _visit_names(self, path: str, recorded: _DirectoryRow, names: Collection[str]) -> bool:
-        """Look at some names of a directory alone (V5); False: it has to be listed."""
+        """Check only some names of a directory (V5); return False if it must be listed."""
         try:
             opened = opened_directory(self._root, path)
         except (MunimentError, OSError):
@@ -409,7 +408,7 @@ class Visit:
         return True
 
     def _entries_of(self, path: str, names: Collection[str] | None = None) -> dict[str, tuple[int, Stamp]]:
-        """What is recorded of the entries of a directory, of some names or all."""
+        """Return the records of the entries of a directory, for some names or all."""
         query = "SELECT rel, id, inode, size, mtime_ns, ctime_ns FROM entry WHERE root = ? AND topic = ?"
         values: tuple[str, ...] = (self._key, path)
         if names is not None:
@@ -421,7 +420,7 @@ class Visit:
         }
 
     def _others_of(self, path: str, names: Collection[str] | None = None) -> _Others:
-        """What is recorded of the other names of a directory, of some or all."""
+        """Return the records of the other names of a directory, for some or all."""
         query = "SELECT name, odd, walked FROM name WHERE root = ? AND directory = ?"
         found = {
             name: (odd, walked) for name, odd, walked in self._database.execute(query, (self._key, path))
@@ -441,7 +440,7 @@ class Visit:
         for item in listed:
             rel = joined(seen.path, item.name)
             if item.kind == "file" and rel in known:
-                number, recorded = known.pop(rel)  # Its name is an entry's, as when it was read.
+                number, recorded = known.pop(rel)  # The name has the form of an entry, as when it was read.
             else:
                 what = named(self._root.scope, seen.path, item.name, item.kind)
                 if not what.is_entry:
@@ -458,7 +457,7 @@ class Visit:
             self._remove(number)
 
     def _read(self, opened: OpenDirectory, item: Sighted, number: int, found: Stamp, seen: _Seen) -> None:
-        """Read the file `item`, an entry if it can be; `found` is what stood there just before."""
+        """Read the file `item`, an entry if possible; `found` is its stamp just before."""
         rel = joined(seen.path, item.name)
         text: Text | None = None
         try:
@@ -485,19 +484,19 @@ class Visit:
             self._insert(found, row, text)
 
     def _judge_missing(self, raw: bytes, number: int, problem: MunimentError, seen: _Seen) -> None:
-        """Take a name for what it was found to be when it was opened: no entry."""
-        odd = None  # Where nothing is there any more, it is as if it had gone before.
+        """Record a name as not an entry, because of the problem when it was opened."""
+        odd = None  # A missing file is treated as if it had been deleted before.
         if isinstance(problem, PathEscape):
-            odd = f"leads outside the memory ({problem.via})"
+            odd = f"points outside the memory ({problem.via})"
         elif isinstance(problem, NotAFile):
-            odd = "became a directory while it was looked at"
+            odd = "became a directory while it was read"
             seen.missed = seen.racy = True
         seen.others[raw] = (odd, 0)
         if number:
             self._remove(number)
 
     def _says_the_same(self, number: int, found: Stamp, of: Digest, assessed: Assessed) -> bool:
-        """Whether a row stays but for its stamp: the bytes are the same, and what is thought of them."""
+        """Return whether a row stays except for its stamp: the bytes and their assessment are the same."""
         (known,) = _READ_ROWS.each(self._database, "WHERE id = ?", (number,))
         if (known.digest, known.assessed) != (of, assessed) or self._lacks_vector(number):
             return False
@@ -506,7 +505,7 @@ class Visit:
         return True
 
     def _lacks_vector(self, number: int) -> bool:
-        """Whether an entry has none that may have one."""
+        """Return whether an entry has no vector although it may have one."""
         query = "SELECT 1 FROM vector WHERE entry = ?"
         return self._embedder is not None and self._database.execute(query, (number,)).fetchone() is None
 
@@ -548,7 +547,7 @@ class Visit:
         self._waiting.relisted.append(_Relisted(self._key, topic, key))
 
     def _flush(self) -> None:
-        """Hand over what waits: first what goes, so that nothing stands in the way of what comes."""
+        """Write pending changes: removals first, so that they do not conflict with additions."""
         database, waiting = self._database, self._waiting
         self._waiting = _Waiting()
         if self._embedder is None and (waiting.stamps or waiting.updates or waiting.texts):
@@ -562,7 +561,7 @@ class Visit:
         _RELISTED.insert(database, waiting.relisted)
 
     def _commit(self, save: Callable[[], bool], path: str) -> None:
-        """Commit what was found up to the middle of a directory (V4)."""
+        """Commit the results in the middle of a directory (V4)."""
         self._flush()
         missed = [self._not_listed(each, None, missed=True) for each in (path, *self._unrecorded)]
         _DIRECTORIES.insert(self._database, missed, "INSERT OR IGNORE")
@@ -601,14 +600,14 @@ class Visit:
         return _DirectoryRow(self._key, path, 0, 0, 0, 1, 0, reason, int(missed))
 
     def _pass_over(self, path: str, recorded: _DirectoryRow | None, reason: str, *, missed: bool) -> None:
-        """Record that a directory was not listed; it is tried again at each look."""
+        """Record that a directory was not listed; it is tried again at each visit."""
         record = self._not_listed(path, reason, missed=missed)
         if record != recorded:
             self._drop(path)
             self._record(recorded, record)
 
     def _drop(self, path: str) -> None:
-        """Drop a directory and all beneath it."""
+        """Drop a directory and everything under it."""
         for first, beyond in (
             ((path, f"{path}\0"), (f"{path}/", f"{path}0")) if path else (("", "\U0010ffff"),)
         ):
@@ -625,12 +624,12 @@ class Visit:
 
 
 def opened_directory(root: Root, directory: str) -> OpenDirectory:
-    """A directory of a root, by its path inside the scope; raises as `OpenDirectory`."""
+    """Open a directory of a root, by its path inside the scope; raises as `OpenDirectory`."""
     return OpenDirectory(root, CanonicalPath(root.scope, RelPath(directory)))
 
 
 def _sighted(opened: OpenDirectory, name: str) -> Sighted | None:
-    """What stands at a name; None: nothing does."""
+    """Return the file or directory at a name, or None."""
     status = opened.status_of(name)
     if status is None:
         return None
@@ -640,5 +639,5 @@ def _sighted(opened: OpenDirectory, name: str) -> Sighted | None:
 
 
 def _is_text(name: str) -> bool:
-    """Whether a name is UTF-8; no other is an entry's."""
+    """Return whether a name is UTF-8; no other can be an entry."""
     return name.isprintable() or not any("\ud800" <= char <= "\udfff" for char in name)

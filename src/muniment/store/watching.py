@@ -1,19 +1,19 @@
-"""How the roots of a process that stays are looked at: once whole, then only where the system says so.
+"""Find changes in the roots of a long-running process: a full check first, then notifications.
 
-The first look at a root asks every directory, and every file where these are few or nobody did so within
-`SWEEP_SECONDS`. Whoever looks again has its directories watched (inotify), so that a look costs the same in a
-memory of any size, and finds edits in place too.
+The first check of a root reads every directory, and every file if there are few, or if no process did so
+within `SWEEP_SECONDS`. From the second check on, its directories are watched (inotify), so that a check costs
+the same in a memory of any size, and finds edits in place also.
 
-- W1. A watched look finds what one at every directory and file would find, for all that this system did to
-  them by their names here. Directories are watched before they are looked at, so that nothing falls in
-  between.
-- W2. What was told by the system is kept until its rows are right: a look that fails loses nothing.
-- W3. Where the system has no watch left, or lost count, every directory is asked, as at the first look.
-- W4. Behind both, every file is asked at most once in `SWEEP_SECONDS`, beside the caller: what a mapping
-  wrote, another machine, or somebody by another name of the file, no watch tells.
+- W1. A check with a watch finds everything that a check of every directory and file would find, for changes
+  that this system made by names under the root. Directories are watched before they are read, so that no
+  change is lost in between.
+- W2. Notifications are stored until the rows are updated: a failed check loses none.
+- W3. If the system has no watch left, or if its queue overflowed, every directory is checked, as at first.
+- W4. In addition, every file is checked at most once in `SWEEP_SECONDS`, in a background thread. A watch does
+  not report changes through a mapping, by another machine, or by another name of the file.
 
-Threads may share one; a look waits for that of another thread. It ends before the roots are closed that it
-looks at, and looks in the process that made it: a child would take what its parent is told.
+Threads may share a watcher; a check waits for that of another thread. Close it before the roots that it
+reads. Use it only in the process that created it: a child would receive its parent's notifications.
 
 Source: inotify(7), "Limitations and caveats".
 """
@@ -48,13 +48,13 @@ from muniment.store.upkeep import view_as_it_is, view_in_time, view_of
 from muniment.store.visit import Stale
 
 SWEEP_SECONDS: Final = 60
-"""Seconds between two looks at every file; each costs some 5 µs of CPU a file."""
+"""Seconds between two checks of every file; each costs about 5 µs of CPU per file."""
 
 FEW_FILES: Final = 2_000
-"""Files that a new process looks at in any case: some 10 ms, of the 400 that it takes to start."""
+"""Files that a new process checks in any case: about 10 ms, of the 400 that it takes to start."""
 
 MAX_WATCHED: Final = 20_000
-"""Directories of one root that are watched, some 15 µs each, once; a kernel holds 1 KB for each."""
+"""Watched directories of one root, about 15 µs each, once; a kernel uses 1 KB for each."""
 
 _EVENT: Final = struct.Struct("iIII")
 _READ_BYTES: Final = 1 << 16
@@ -67,20 +67,22 @@ _NO_LONGER: Final = 0x400 | 0x800 | _IGNORED  # IN_DELETE_SELF, IN_MOVE_SELF
 _OF_DIRECTORY: Final = 0x40000000  # IN_ISDIR
 
 MAX_ROOTS: Final = 16
-"""Roots of a process that are watched: a system lets all programs of a user together have some 128."""
+"""Watched roots of a process: a system allows about 128 for all programs of a user."""
 
 WATCHED_FROM: Final = 6
-"""Looks from which on those who write are told what changed: whoever commits thrice stays."""
+"""Number of checks after which a writing process is notified: a process that commits three times keeps
+running.
+"""
 
 _Id = tuple[str, int, int]
-"""Of a directory that is watched: the key of its root, device and inode."""
+"""Identity of a watched directory: the key of its root, device and inode."""
 
 
 class Watch:
-    """Watched directories of one root. Belongs to one thread at a time; close it when done.
+    """Watched directories of one root. Used by one thread at a time; close it after use.
 
     Raises:
-        OSError: the system has none left, or none at all: Linux alone has inotify.
+        OSError: the system has no watch left, or no inotify: only Linux has it.
     """
 
     def __init__(self) -> None:
@@ -92,12 +94,13 @@ class Watch:
         self._numbers: dict[str, int] = {}
 
     def follow(self, root: Root, directories: Collection[str]) -> list[str]:
-        """Watch these directories and no others; those that were not watched before.
+        """Watch exactly these directories; return the new ones.
 
-        What is no directory beneath the root any more is passed over: whoever holds it tells of that.
+        A path that is no longer a directory under the root is skipped: its parent directory reports the
+        change.
 
         Raises:
-            OSError: the system watches no more.
+            OSError: the system accepts no more watches.
         """
         self._drop(self._numbers.keys() - directories)
         new = sorted(directories - self._numbers.keys())
@@ -109,24 +112,25 @@ class Watch:
                 opened = OpenDirectory(root, where)
             except (PathEscape, NotFound):
                 continue
-            except MunimentError as error:  # What changes in it would be told to nobody.
+            except MunimentError as error:  # Its changes would not be reported.
                 raise OSError(str(error)) from error
             with opened:
-                # By its descriptor: a name could lead elsewhere by now.
+                # By its descriptor: its name could be another directory by now.
                 name = f"/proc/self/fd/{opened.fd}".encode()
                 number = _checked(self._libc.inotify_add_watch(self._fd, name, _CHANGES | _ONLY_DIRECTORIES))
-                if number in self._paths:  # It was moved here, and has its number still.
+                if number in self._paths:  # It was moved here, and still has its number.
                     del self._numbers[self._paths[number]]
                 self._paths[number], self._numbers[path] = path, number
         return [path for path in new if path in self._numbers]
 
     def changed(self) -> dict[str, set[str] | None] | None:
-        """What changed since the last time; None: the system lost count.
+        """Return the changes since the last call; None if the queue of the system overflowed.
 
-        What left its path is watched no more, with all beneath; likewise everything where count was lost.
+        A directory that left its path is no longer watched, with everything under it; after an overflow no
+        directory is watched.
 
         Returns:
-            The names that changed in a directory; None where it changed itself, or a directory in it.
+            The names that changed in a directory; None if it changed itself, or a directory in it.
         """
         found: dict[str, set[str] | None] = {}
         left: set[str] = set()
@@ -154,14 +158,14 @@ class Watch:
                     left.add(self._paths[number])
 
     def _drop(self, paths: Iterable[str]) -> None:
-        """Watch some directories no more; what stands at their paths is watched anew by the next `follow`."""
+        """Stop watching some directories; the next `follow` may watch their paths again."""
         for path in list(paths):
             number = self._numbers.pop(path)
             del self._paths[number]
-            self._libc.inotify_rm_watch(self._fd, number)  # Harmless where the system did so itself.
+            self._libc.inotify_rm_watch(self._fd, number)  # Harmless if the system already removed it.
 
     def close(self) -> None:
-        """Watch nothing; harmless when repeated."""
+        """Stop watching everything; harmless when repeated."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -174,27 +178,27 @@ def _path_and_parents(path: str) -> Iterator[str]:
 
 
 def _add(found: dict[str, set[str] | None], directory: str, names: set[str] | None) -> None:
-    """Put names with those of a directory that are there already; None: it is to be listed whole."""
+    """Merge names into those of a directory; None means that it must be listed."""
     before = found.get(directory, set())
     found[directory] = None if before is None or names is None else before | names
 
 
 class WatchedRoot(Look):
-    """Says where to look in a root: everywhere at first, then by a watch if the system gives one.
+    """The changes of a root: everything at first, then from a watch if the system provides one.
 
     Attributes:
-        lock: held while the root is looked at.
-        looks: how many there were.
-        patience: of the look that is under way.
-        pending: directories that are to be looked at (W2).
-        swept: second at which every file was asked last; None: not yet.
+        lock: held while the root is checked.
+        looks: number of checks.
+        patience: of the current check.
+        pending: directories to read (W2).
+        swept: second at which every file was checked last; None: not yet.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._watch: Watch | None = None
         self._is_unwatchable = self._is_sweep = False
-        self._is_whole = False  # All are watched, and were looked at since (W1).
+        self._is_whole = False  # All are watched, and were read since (W1).
         self.lock: threading.RLock = threading.RLock()
         self.looks = 0
         self.patience = Patience(float("inf"))
@@ -203,15 +207,15 @@ class WatchedRoot(Look):
 
     @property
     def is_told(self) -> bool:
-        """See `Look`."""
+        """Return whether all changes are reported; see `Look`."""
         return self._is_whole
 
     def begin_anew(self) -> None:
-        """See `Look`."""
+        """Mark everything to be read again; see `Look`."""
         self._is_whole = False
 
     def stale(self, view: View) -> Stale:
-        """Where something changed since the last look, by the watch or by a look everywhere."""
+        """Return the directories that changed since the last check, from the watch or from a full check."""
         if self.looks == 1:
             return dict.fromkeys(self._first(view))
         try:
@@ -225,7 +229,7 @@ class WatchedRoot(Look):
         return dict(self.pending)
 
     def _first(self, view: View) -> Collection[str]:
-        """Where directories tell of a change; or files too, if these are few or were long not asked."""
+        """Return the changed directories; check files also, if these are few or were not checked for long."""
         is_large = view.usage().files > FEW_FILES
         self._is_sweep = is_large and not view.is_swept(SWEEP_SECONDS)
         if is_large and not self._is_sweep:
@@ -233,11 +237,11 @@ class WatchedRoot(Look):
         return {*view.stale(), *view.edited(self.patience)}
 
     def add(self, directories: Collection[str]) -> None:
-        """Have directories listed at the next look."""
+        """Add directories to read at the next check."""
         self.pending |= dict.fromkeys(directories)
 
     def has_done(self, view: View, listed: Stale) -> bool:
-        """Told what was looked at; False: there are new directories, which were not watched meanwhile."""
+        """Record that directories were read; return False if there are new, unwatched ones."""
         if self.looks == 1:
             if self._is_sweep:
                 view.note_sweep()
@@ -252,18 +256,18 @@ class WatchedRoot(Look):
         return not self.pending
 
     def close(self) -> None:
-        """Watch nothing any more; harmless when repeated."""
+        """Stop watching everything; harmless when repeated."""
         if self._watch is not None:
             self._watch.close()
         self._watch, self._is_unwatchable, self._is_whole = None, True, False
 
     def _give_up(self, view: View) -> None:
-        """Look everywhere from now on (W3)."""
+        """Check everything from now on (W3)."""
         self.close()
         events.emit("memory_not_watched", scope=view.scope)
 
     def _ask(self, watch: Watch, view: View) -> None:
-        """What is to be looked at, by what the system tells; once it lost count, by a look at all (W1)."""
+        """Collect changes from the watch; after an overflow, from a full check (W1)."""
         changed = watch.changed()
         self._is_whole &= changed is not None
         for directory, names in (changed or {}).items():
@@ -275,10 +279,10 @@ class WatchedRoot(Look):
 
 
 class Looks:
-    """Looks at the roots of a state, for all in a process. Threads may share it; the state closes it.
+    """The watched roots of a state, for all threads of a process. The state closes it.
 
     Args:
-        state: whose catalog; stays the caller's, as the roots do.
+        state: has the catalog; state and roots stay open.
         clock: monotonic seconds.
     """
 
@@ -291,18 +295,18 @@ class Looks:
         self._is_closed = False
 
     def view(self, root: BoundRoot, policy: Policy, patience: Patience) -> View:
-        """The rows of a root, brought up to date as far as there was time (`upkeep.view_in_time`).
+        """Return the view of a root, updated as far as time allows (`upkeep.view_in_time`).
 
         Args:
-            root: which.
-            policy: says how files are trusted and kept.
-            patience: until when to look.
+            root: the root.
+            policy: defines the trust of files, and how long they are retained.
+            patience: limit of the update.
 
         Raises:
             ManagedMemoryUnavailable: the state cannot be used.
-            Cancelled, DeadlineExceeded: the patience ended.
+            Cancelled, DeadlineExceeded: `patience` ended.
 
-        Cost: watched, some 50 µs where nothing changed; else a `newfstatat` a directory.
+        Cost: with a watch, about 50 µs if nothing changed; otherwise a `newfstatat` for each directory.
         """
         watched = self._watched_of(root)
         with held(watched.lock, patience):
@@ -317,7 +321,7 @@ class Looks:
         return view
 
     def whole_view(self, root: BoundRoot, policy: Policy) -> View:
-        """The rows of a root, brought up to date whole (`upkeep.view_of`), for who is about to write.
+        """Return the completely updated view of a root (`upkeep.view_of`), for a caller that will write.
 
         Raises:
             ManagedMemoryUnavailable: the state cannot be used.
@@ -339,7 +343,7 @@ class Looks:
             return self._watched[of]
 
     def close(self) -> None:
-        """Watch nothing any more, and end a sweep that runs; harmless when repeated."""
+        """Stop watching everything, and end a running sweep; harmless when repeated."""
         with self._lock:
             self._is_closed = True
             sweeping, cancel = self._sweeping, self._cancel
@@ -359,7 +363,7 @@ class Looks:
         return view_in_time(self._state, root, policy, patience, watched)
 
     def _sweep_beside(self, watched: WatchedRoot, root: BoundRoot, policy: Policy) -> None:
-        """Begin a sweep, unless one runs; where the system has no thread for it, later."""
+        """Start a sweep, unless one is running; if no thread can be started, leave it for later."""
         with self._lock:
             if self._is_closed or (self._sweeping is not None and self._sweeping.is_alive()):
                 return
@@ -377,7 +381,7 @@ class Looks:
                 self._sweeping = None
 
     def _sweep(self, watched: WatchedRoot, root: BoundRoot, policy: Policy, patience: Patience) -> None:
-        """Ask every directory and file (W4), while others look; then have done with what was found."""
+        """Check every directory and file (W4) concurrently with other threads; then update their rows."""
         try:
             view = view_as_it_is(self._state, root, policy)
             found = {*view.stale(), *view.edited(patience)}
@@ -392,15 +396,15 @@ class Looks:
 
 
 def looks_of(state: State) -> Looks:
-    """Those that all in this process share who use a state; closed with it."""
+    """Return the watcher that all users of a state in this process share; it is closed with the state."""
     return cast("Looks", state.beside("looks", lambda: Looks(state)))
 
 
 def _checked(number: int) -> int:
-    """What a call of the C library returned.
+    """Return the result of a call of the C library.
 
     Raises:
-        OSError: it failed.
+        OSError: the call failed.
     """
     if number < 0:
         problem = ctypes.get_errno()

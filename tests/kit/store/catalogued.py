@@ -192,7 +192,7 @@ def scan(top, scope="user"):
                 found.odd[rel] = "a link or special file"
             elif name.endswith(".md"):
                 if status.st_nlink > 1:
-                    found.odd[rel] = "leads outside the memory (hardlink)"
+                    found.odd[rel] = "points outside the memory (hardlink)"
                 else:
                     found.entries[rel] = _read(Path(top, rel), rel, status.st_size)
     return found

@@ -189,7 +189,7 @@ def test_a_broken_policy_is_said_to_who_asks_and_a_host_that_is_gone_ends_it(sta
     assert host.process.wait(SECONDS) == 0
     if not also_closed:
         note, *_, event = host.process.stderr.read().decode().splitlines()
-        assert re.fullmatch(r"note: .*takes no tasks yet.* \[policy_invalid\]", note)
+        assert re.fullmatch(r"note: .*accepts no tasks yet.* \[policy_invalid\]", note)
         assert '"host_gone"' in event
         assert '"BrokenPipeError"' in event
 

@@ -14,7 +14,7 @@ from surface.cli.conftest import Muniment
 
 
 def waiting_texts(muniment):
-    """What waits for review, as text."""
+    """What pending review, as text."""
     for each in muniment.document("review", "list")["reviews"]:
         shown = muniment.document("review", "show", each["review_id"])
         yield from map(str, shown.values())
@@ -180,7 +180,7 @@ def test_import_names_files_and_folders_that_it_does_not_read(muniment, tmp_path
         "._a.md",
     }
     said = muniment.lines("import", tmp_path / "tree", "--dry-run")
-    assert "not taken: photo.png (not a text or JSON file)" in said
+    assert "skipped: photo.png (not a text or JSON file)" in said
 
 
 def test_import_after_bad_import_names_lost_description(muniment, tmp_path):

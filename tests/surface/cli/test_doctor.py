@@ -57,11 +57,11 @@ def test_a_system_that_holds_everything(doctor):
     system = rf"Linux {re.escape(os.uname().release)}, .* files are opened by (openat2|walk)$"
     assert re.match(system, lines[0])
     assert [line.split()[0] for line in lines[1:8]] == list(FenceLayer)
-    assert all(line.endswith(" holds") for line in lines[1:8] if "mdwe" not in line)
-    tried = lines[lines.index("tried in throwaway workers:") + 1 :]
+    assert all(line.endswith(" active") for line in lines[1:8] if "mdwe" not in line)
+    tried = lines[lines.index("tried in temporary workers:") + 1 :]
     assert re.match(r"  held +EPERM +read a file outside by its absolute path$", tried[0])
     assert sum(line.startswith(("  held ", "  open ", "  not tried ")) for line in tried) == len(ATTEMPTS)
-    opened = r"open: a worker can learn the size of a file outside .*leaves it open"
+    opened = r"open: a worker can read the size of a file outside .*does not stop it"
     assert any(re.match(opened, line) for line in lines)
     met = "enforcement full; policy hardened requires full: met"
     assert lines[-1].removesuffix(untried(tried)) == met
@@ -72,23 +72,23 @@ def test_where_a_layer_is_missing_it_is_said_what_is_open_and_what_to_do(doctor,
     for layer, opened, advised in (
         ("landlock", "read a file outside", "landlock_restrict_self"),
         ("seccomp", "send a datagram", "CONFIG_SECCOMP_FILTER"),
-        ("limits", "take 1 GiB of memory", "prlimit64"),
+        ("limits", "allocate 1 GiB", "prlimit64"),
     ):
         found(f"without_{layer}")
         for policy, code, met in (("strict", 0, "partial: met"), ("hardened", 1, "full: NOT met")):
             lines = doctor("--policy", policy, code=code)
-            missing = rf"  {layer} .*MISSING +the system answered ENOSYS; .*{advised}"
+            missing = rf"  {layer} .*MISSING +the system returned ENOSYS; .*{advised}"
             assert any(re.match(missing, line) for line in lines)
             only = rf"open: a worker can {opened}.*: only {layer} stops it"
             assert any(re.fullmatch(only, line) for line in lines)
             assert lines[-1] == f"enforcement partial (missing: {layer}); policy {policy} requires {met}"
-            told = 'nothing runs here: mend what is MISSING, or take a policy that requires "partial"'
+            told = 'no task runs here: enable the MISSING layers or use a policy that requires "partial"'
             assert (f"to do: with the policy hardened {told}" in lines) == (code == 1)
     request.getfixturevalue("terminal")
     text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(doctor()))
     assert re.search(r"│ limits +│ yes +│ MISSING", text)
-    assert re.search(r"│ landlock +│ ABI \d+ +│ holds +│", text)
-    assert re.search(r"│ open +│ done +│ learn the size of a file outside", text)
+    assert re.search(r"│ landlock +│ ABI \d+ +│ active +│", text)
+    assert re.search(r"│ open +│ done +│ read the size of a file outside", text)
 
 
 def test_with_no_layer_at_all_every_one_is_missing(doctor, found, muniment, monkeypatch):
@@ -100,7 +100,7 @@ def test_with_no_layer_at_all_every_one_is_missing(doctor, found, muniment, monk
     assert all(each["verdict"] == "open" for each in told["attempts"])
     old = replace(look_around(), landlock_abi=3)
     monkeypatch.setattr("muniment.lab.attempts.offer.look_around", lambda: old)
-    assert "open: Landlock ABI 3 does not know TCP" in doctor()
+    assert "open: Landlock ABI 3 does not support TCP" in doctor()
 
 
 @needs_fence
@@ -123,7 +123,7 @@ def test_what_succeeds_against_a_layer_that_holds_fails_and_what_is_untried_coun
     assert lines[-1] == "enforcement full; policy strict requires partial: met; 1 of 4 attempts NOT held"
     assert (
         lines[-2]
-        == "to do: something passed that should not: report it as SECURITY.md says, with what --json prints"
+        == "to do: an attempt succeeded that must not: report it as in SECURITY.md, with the --json output"
     )
     for number, code in ((3, 0), (4, 1)):  # Where nothing at all was tried it fails.
         found(change=skipping)
@@ -132,12 +132,12 @@ def test_what_succeeds_against_a_layer_that_holds_fails_and_what_is_untried_coun
 
 
 WITHHELD = {
-    "landlock_unknown": "offered no .*the system answered ENOSYS; it takes Linux 6.2 built with",
+    "landlock_unknown": "offered no .*the system returned ENOSYS; it requires Linux 6.2 built with",
     "landlock_switched_off": "offered no .*switched off; add landlock to .* boot parameter lsm=",
-    "landlock_not_entered": "offered ABI .*answered EPERM.* profile allow landlock_create_ruleset",
-    "landlock_pretended": "offered ABI .*accepted it and nothing came of it",
-    "seccomp_pretended": "offered yes .*accepted it and nothing came of it",
-    "seccomp_forbidden": "offered yes .*answered EPERM.* seccomp profile allow prctl",
+    "landlock_not_entered": "offered ABI .*returned EPERM.* profile allow landlock_create_ruleset",
+    "landlock_pretended": "offered ABI .*accepted it without effect",
+    "seccomp_pretended": "offered yes .*accepted it without effect",
+    "seccomp_forbidden": "offered yes .*returned EPERM.* seccomp profile allow prctl",
     "limits_pretended": None,  # The zygote itself cannot keep its promises then, and nothing runs at all.
 }
 

@@ -46,13 +46,13 @@ def test_a_perfect_model_passes(doctor):
 
 def test_it_is_said_which_form_a_run_will_use_and_which_is_better(doctor):
     lines, asked = doctor(by_form(tools=misbehaviours.NO_TOOLS["ollama"], json=ACTION, text=ACTION))
-    assert lines[1].startswith("  tools no         T  the server answered 400: ")
-    spares = "--protocol json spares each run a request that is refused"
+    assert lines[1].startswith("  tools no         T  the server returned 400: ")
+    spares = "--protocol json saves each run one rejected request"
     assert (lines[-2:], asked) == (["a run will use json", spares], 3)
     lines, _ = doctor(by_form(tools=PROSE, json=ACTION, text=PROSE), code=1)
-    other = "the model does not act in the form tools; run it with --protocol json"
+    other = "the model ignores the form tools; run it with --protocol json"
     assert lines[-2:] == ["a run will use tools", other]
-    told = "the model did not act in any form that was tried; a larger one may, or --protocol decide"
+    told = "the model ignored every form that was tried; use a larger model, or --protocol decide"
     assert doctor(always(PROSE), code=1)[0][-1] == told
     refusing = by_form(json=misbehaviours.NO_RESPONSE_FORMAT["openai"], text=DECISION)
     lines, asked = doctor(refusing, "--protocol", "decide")
@@ -64,8 +64,8 @@ def test_a_refused_key_ends_it_after_one_request(doctor):
     for flags in ((), ("--json",)):
         lines, asked = doctor(always(failure(401, f"bad {KEY}")), *flags, code=1, MUNIMENT_API_KEY=KEY)
         said = " ".join(lines)
-        assert "the server refused the key (401)" in said
-        assert "as it is now, no run can use this model" in said
+        assert "the server rejected the key (401)" in said
+        assert "with these settings, no run can use this model" in said
         assert (KEY in said, asked) == (False, 1)
 
 
@@ -73,7 +73,7 @@ def test_a_server_that_does_not_answer_in_time(doctor, monkeypatch):
     monkeypatch.setattr(command, "PROBE_SECONDS", 0.5)
     lines, asked = doctor(always(raw(60.0)), code=1)
     said = " ".join(lines)
-    assert (said.count("no answer in time"), asked, "no run can use" in said) == (3, 3, False)
+    assert (said.count("no response in time"), asked, "no run can use" in said) == (3, 3, False)
     assert "the model was slow" in lines[-1]
 
 
@@ -88,7 +88,7 @@ def test_behind_a_slow_answer_the_next_form_is_tried_and_speed_is_told(doctor, m
 
 
 def test_the_rules_need_no_server_and_every_other_model_does(muniment):
-    rules = "rules: the embedded writer needs no server; name a language model with --model"
+    rules = "rules: the built-in rules need no server; to test a language model, use --model NAME"
     assert muniment.lines("doctor", "--model", "rules") == [rules]
     assert muniment.document("doctor", "--model", "rules")["forms"] == []
     assert "needs a server" in muniment.lines("doctor", "--model", "tiny", code=1)[0]

@@ -72,10 +72,10 @@ def test_nothing_is_saved_where_nothing_changed_or_the_editor_fails(
     assert muniment.document("edit", saved) == {"task_id": None, "path": saved, "notes": []}
     editor(WAS, NOW, code=3)
     (line,) = muniment.lines("edit", saved, code=1)
-    assert "ended with 3; nothing was saved, the copy is " in line
+    assert "exited with 3; nothing was saved; your text is in " in line
     editor(WAS, "my password is hunter2hunter2")
     lines = muniment.lines("edit", saved, code=1)
-    assert lines[0].startswith("note: what you wrote is kept in ")
+    assert lines[0].startswith("note: your text is saved in ")
     assert "[remember_refused]" in lines[1]
     editor(f"---\n{WAS}", "---\n ")
     assert muniment.failure("edit", saved) == "invalid_content"
@@ -94,7 +94,7 @@ def test_nothing_is_saved_where_nothing_changed_or_the_editor_fails(
     for named in ("", "vi '"):
         monkeypatch.setenv("EDITOR", named)
         (line,) = muniment.lines("edit", saved, code=1)
-        assert line.startswith("not saved: no editor is named; set VISUAL or EDITOR")
+        assert line.startswith("not saved: no editor is configured; set VISUAL or EDITOR")
     assert at(roots, saved).read_bytes() == before
 
 
@@ -128,5 +128,5 @@ def test_an_update_says_what_no_longer_holds(muniment):
     assert done == [["removed", path], ["new", path]]
     assert [line.split()[2:4] for line in muniment.lines("history", new)] == [["new", new]]
     assert muniment.lines("remember", "thanks!") == [
-        "nothing to keep: it is only thanks, a greeting, or a yes or no"
+        "nothing to remember: it is only thanks, a greeting, or a yes or no"
     ]

@@ -72,7 +72,7 @@ def test_dream_names_ended_entry_and_undo_restores_expired_one(muniment, roots):
     gone = f"---\nexpires: {PAST}\n---\nThe bar is closed\n"
     put(roots["user"], "gone.md", gone)
     told = muniment("dream").output
-    assert "ended, by its own words: user/over.md" in told
+    assert "ended, according to its text: user/over.md" in told
     assert "muniment forget user/over.md --yes" in told
     done = muniment.document("dream", "--yes")
     assert (done["ended_entries"], done["expired_entries"]) == (["user/over.md"], ["user/gone.md"])

@@ -51,10 +51,10 @@ def held(roots, home, text="waits\n"):
 @pytest.mark.usefixtures("at_work")
 def test_before_anything_was_committed_nothing_is_made_by_looking(muniment, home):
     for bound in (True, False):
-        assert muniment.lines("history", bound=bound) == ["nothing was committed here yet"]
+        assert muniment.lines("history", bound=bound) == ["no changes were committed yet"]
         assert muniment.lines("audit", "verify")[0].startswith("0 records")
-        assert muniment.lines("review", "list", bound=bound) == ["nothing waits"]
-    assert muniment.lines("ls", bound=False) == ["user: nothing yet", "project: nothing yet"]
+        assert muniment.lines("review", "list", bound=bound) == ["no pending reviews"]
+    assert muniment.lines("ls", bound=False) == ["user: no entries yet", "project: no entries yet"]
     assert muniment.lines("index", "verify", bound=False) == ["the indexes are correct"]
     assert muniment.lines("index", "rebuild", bound=False) == ["the indexes are rebuilt"]
     nothing = "not shown: nothing is remembered in user yet [not_found]"
@@ -65,7 +65,7 @@ def test_before_anything_was_committed_nothing_is_made_by_looking(muniment, home
 def test_why_says_where_an_entry_comes_from_and_whether_it_was_edited(muniment, saved, roots):
     task, path = saved
     lines = muniment.lines("why", path)
-    assert lines[0] == f"{path} is as this task left it; trust owner"
+    assert lines[0] == f"{path} is unchanged since this task; trust owner"
     assert lines[1].startswith(f"  task {task} (remember), 20")
     assert lines[2].startswith("  decided by rules, trust owner, policy strict@")
     assert lines[3].endswith(" (a keyed digest)")
@@ -73,7 +73,9 @@ def test_why_says_where_an_entry_comes_from_and_whether_it_was_edited(muniment, 
     file.write_bytes(b"by hand\n")
     assert "was edited by hand since this task; trust owner" in muniment("why", path).stdout
     before = photograph(*roots.values())
-    overlap = f"changed again since: {path}; undo the later changes, or put the files back [undo_overlap]"
+    overlap = (
+        f"changed again since: {path}; undo the later changes first, or restore the files [undo_overlap]"
+    )
     assert muniment.lines("undo", task, code=1) == [f"not undone: {overlap}"]
     assert photograph(*roots.values()) == before
     file.unlink()
@@ -107,7 +109,7 @@ def test_what_each_task_left_or_removed_is_shown_and_told(muniment, saved, roots
     assert muniment.lines("show", f"{path}@{undone}") == [f"{undone} removed {path}"]
     assert muniment.document("show", f"{path}@{undone}")["content"] is None
     monkeypatch.setattr(ledger, "MAX_STEPS", 1)
-    assert "these are the newest 1" in muniment("history").stdout
+    assert "only the newest 1" in muniment("history").stdout
     assert muniment.document("history")["complete"] is False
 
 
@@ -118,13 +120,13 @@ def test_a_review_is_listed_shown_and_approved_by_its_digest(muniment, roots, ho
     review, bound_to = held(roots, home)
     one, two = muniment.lines("review", "list")
     assert one.startswith(f"{review}: edit of user/n.md, ")
-    assert two == "  because it comes from outside"
+    assert two == "  reason: it comes from outside"
     (listed,) = muniment.document("review", "list")["reviews"]
     assert (listed["review_id"], listed["paths"]) == (review, ["user/n.md"])
     assert muniment("review", "show", review).stdout.endswith(f"digest {bound_to}\n")
     assert muniment.document("review", "show", review)["digest"] == bound_to
     assert muniment.failure("review", "approve", review, "--digest", "0" * 64) == "review_changed"
-    back = f"  to take it back: muniment undo approve:{review}"
+    back = f"  to undo it: muniment undo approve:{review}"
     told = muniment.lines("review", "approve", review, "--digest", bound_to)
     assert told == ["approved (new): user/n.md", back]
     assert (roots["user"] / "n.md").read_text() == "waits\n"
@@ -148,7 +150,7 @@ def test_on_a_terminal_the_answer_decides_about_what_was_shown(muniment, roots, 
 
 def test_a_review_is_approved_unseen_only_with_yes_and_elsewhere_counted(muniment, roots, home, tmp_path):
     held(make_roots(tmp_path / "other"), home)
-    assert muniment.lines("review", "list") == ["nothing waits", "1 more wait in other workspaces"]
+    assert muniment.lines("review", "list") == ["no pending reviews", "1 more in other workspaces"]
     assert muniment.document("review", "list") == {"reviews": [], "elsewhere": 1}
     review, _ = held(roots, home)
     asked = muniment("review", "approve", review, stdin="y\n")
@@ -168,7 +170,7 @@ def test_a_review_is_approved_unseen_only_with_yes_and_elsewhere_counted(munimen
 def test_the_chain_is_shown_verified_and_its_head_kept(muniment, saved, home, tmp_path):
     task, path = saved
     whole = muniment.lines("audit", "verify")
-    assert whole[0] == "1 records, none edited, removed or added by anybody without the key"
+    assert whole[0] == "1 records; none was edited, removed or added without the key"
     assert "--head-file" in " ".join(whole)
     kept = put(tmp_path, "head", muniment("audit", "head").stdout)
     told = muniment.document("audit", "verify", "--head-file", kept)
@@ -193,7 +195,7 @@ def test_the_chain_is_shown_verified_and_its_head_kept(muniment, saved, home, tm
         for table in ("record", "head", "change_set"):
             connection.execute(f"DELETE FROM {table}")
     assert muniment("audit", "verify").exit_code == 0  # A whole ledger put back shows only with the head.
-    cut = "the head kept elsewhere (1) is not in this ledger: it was cut or replaced"
+    cut = "the head stored elsewhere (1) is not in this ledger: it was cut or replaced"
     assert muniment.lines("audit", "verify", "--head-file", kept, code=1) == [cut]
 
 
@@ -206,16 +208,18 @@ def test_erase_shows_its_plan_and_applies_it_only_with_yes(muniment, saved, root
         Lane(state, "w").submit(NewTask("remember", {"content": FACT}, Originator("owner"), {}))
     before = photograph(*roots.values())
     first, second, third, *_, open_, last = told = muniment.lines("erase", path)
-    assert [first, second] == [f"would be erased, for good: {path}", f"  the file {path}"]
-    assert third == "  1 versions in the history; undo and show will say that they were erased"
-    assert "  what 1 tasks of the daemon were asked and say; those that wait will fail" in told
-    assert last == f"nothing was erased yet; to do it: muniment erase {path} --yes"
+    assert [first, second] == [f"would be erased permanently: {path}", f"  the file {path}"]
+    assert third == "  1 versions in the history; undo and show will report them as erased"
+    assert "  requests and results of 1 daemon tasks; waiting tasks will fail" in told
+    assert last == f"nothing was erased; to erase it: muniment erase {path} --yes"
     assert "not covered: " in open_
     assert photograph(*roots.values()) == before
     plan = muniment.document("erase", path)
     assert (plan["files"], plan["lane_tasks"]) == ([path], 1)
     done = muniment("erase", path, "--yes").stdout
-    assert done.startswith(f"erased: {path} (1 files, 2 versions, 0 reviews, what 2 records said)\n")
+    assert done.startswith(
+        f"erased: {path} (1 files, 2 versions, 0 reviews, the content of 2 audit records)\n"
+    )
     assert "not covered: " in done
     assert not (roots["user"] / path.removeprefix("user/")).exists()
     assert muniment.failure("show", f"{path}@{task}") == muniment.failure("undo", task) == "erased"
@@ -235,7 +239,7 @@ def test_erase_names_everything_that_goes_with_it(muniment, saved, roots, home):
     told = muniment("erase", task).stdout
     assert "  review r" in told
     assert "  the copy ledger.db.version-1, " in told
-    assert other == path or f"  among them older versions of {other}, which hold a piece of the text" in told
+    assert other == path or f"  including older versions of {other} that contain part of the text" in told
     receipt = muniment.document("erase", task, "--yes")
     assert (receipt["status"], receipt["reviews"]) == ("erased", 1)
     assert path not in json.dumps(receipt)
@@ -246,11 +250,11 @@ def test_what_is_left_of_a_text_is_named_and_then_it_is_gone(muniment, saved, ro
     text = put(tmp_path, "text", FACT)
     (roots["user"] / path.removeprefix("user/")).unlink()
     found = " ".join(muniment.lines("erase", "--verify", text, code=1))
-    assert ("ledger.db" in found, "delete copies of your own" in found) == (True, True)
+    assert ("ledger.db" in found, "delete your copies" in found) == (True, True)
     assert muniment.document("erase", "--verify", text, code=1)["left"]
     assert muniment("erase", path, "--yes").exit_code == 0
     gone = muniment.lines("erase", "--verify", "-", stdin=FACT)
-    assert gone[0] == "nothing of it is left there but what entries still say"
+    assert gone[0] == "no remains found, except in existing entries"
     assert muniment.document("erase", "--verify", text)["left"] == {}
     assert muniment.failure("erase", "--verify", tmp_path / "none") == "config_invalid"
 

@@ -91,7 +91,7 @@ def test_an_export_that_is_imported_and_exported_again_is_the_same_to_the_byte(h
 def test_an_export_of_the_owner_comes_as_an_agents_unless_the_operator_says_otherwise(home, other, tmp_path):
     home("export", "--to", tmp_path / "a.tar")
     said = other("import", tmp_path / "a.tar").stdout
-    assert "4 entries say that they are trusted more than agent" in said
+    assert "4 entries claim more trust than agent" in said
     assert {each["trust"] for each in other.document("ls")["entries"]} == {"agent"}
     path = next(each["path"] for each in other.document("ls")["entries"] if "dark" in each["path"])
     assert '"trust": "agent"' in other.document("show", path)["content"]
@@ -273,7 +273,7 @@ def test_a_binding_that_code_cannot_rewrite_for_sure_is_left_to_a_person(tmp_pat
     done = backing.BackedUp()
     put(tmp_path / "beside", "restored/user/a.md")
     backing._bind_anew(tmp_path / "beside", tmp_path / "new", done, Patience(math.inf))
-    assert done.notes == [f'bind it in config.toml: [roots] user = "{tmp_path}/new/restored/user"']
+    assert done.notes == [f'add to config.toml: [roots] user = "{tmp_path}/new/restored/user"']
     assert (tmp_path / "beside" / "config.toml").read_text() == config.format(tmp_path / "team", "y")
 
 

@@ -230,7 +230,7 @@ def test_what_waits_is_listed_and_shown_with_its_text_and_reasons(opening, recor
             assert any(line.startswith(f"{path} (") and row["trusts"][path] in line for line in lines)
             assert all({f"+ {line}", f"| {line}"} & {*lines} for line in text.decode().splitlines())
         assert all(f"{path} (removed)" in lines for path in row["removals"])
-        assert all(any(line.startswith(f"rests on {path}: ") for line in lines) for path in row["claims"])
+        assert all(any(line.startswith(f"depends on {path}: ") for line in lines) for path in row["claims"])
 
 
 def test_what_waits_rests_on_all_that_it_did_however_a_worker_had_spelled_it(opening, recorded, old):
@@ -311,7 +311,7 @@ def test_commits_that_were_interrupted_are_taken_back_and_may_be_made_again(open
     for task, roots, names in (("half-applied", None, HERE), ("all-applied", old.other, OTHER)):
         assert any(".muniment-" in path for path in old.files("user")) == (task == "half-applied")
         memory = opening(roots=roots)
-        assert any(note.startswith(f"took back {task}") for note in memory.place.notes)
+        assert any(note.startswith(f"rolled back {task}") for note in memory.place.notes)
         files = {"user": old.files(names[0]), "project": old.files(names[1])}
         for path, before in begun[task]:
             scope, _, rel = path.partition("/")

@@ -33,11 +33,11 @@ def test_a_lock_names_every_policy_of_its_folder_and_says_what_it_left_out(folde
     path = folder / LOCK_NAME
     base, own = digest(folder, "base"), digest(folder, "own")
     shown = [f"  base  —         → {base[:8]}…", f"  own   —         → {own[:8]}…"]
-    told = ["skipped invariants.toml: it is no policy", *shown, f"locked 2 policies: {path}"]
+    told = ["skipped invariants.toml: not a policy", *shown, f"locked 2 policies: {path}"]
     assert policy.lines("lock", folder) == told
     assert read_lock(path) == {"base": base, "own": own}
     assert [path.name for path in folder.iterdir() if path.suffix != ".toml"] == [LOCK_NAME]
-    assert policy.lines("lock", folder)[-1] == f"locked 2 policies, as before: {path}"
+    assert policy.lines("lock", folder)[-1] == f"locked 2 policies, unchanged: {path}"
     write(folder / "base.toml", body=NARROW)
     (folder / "own.toml").unlink()
     now = digest(folder, "base")
@@ -51,7 +51,7 @@ def test_a_lock_names_every_policy_of_its_folder_and_says_what_it_left_out(folde
 
 
 def test_a_check_writes_nothing_and_a_lock_stops_what_runs_and_not_what_reviews(folder, policy):
-    path, run = folder / LOCK_NAME, f"look at what changed, then run: muniment policy lock {folder}"
+    path, run = folder / LOCK_NAME, f"check the changes, then run: muniment policy lock {folder}"
     assert policy.lines("lock", folder, "--check", code=1)[-1].endswith(f"is not current; {run}")
     assert not path.exists()
     policy("lock", folder)
@@ -85,7 +85,7 @@ def test_what_does_not_load_or_cannot_be_written_is_not_locked(folder, policy, t
     (folder / LOCK_NAME).mkdir()
     assert "cannot be written" in policy.lines("lock", folder, code=1)[-1]
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
-    assert "is no folder" in policy.lines("lock", tmp_path / "nothing", code=1)[-1]
+    assert "is not a folder" in policy.lines("lock", tmp_path / "nothing", code=1)[-1]
 
 
 # -- sign and verify -------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def test_every_value_of_an_effective_policy_names_the_file_that_it_comes_from(po
     assert lines[0] == f"{shown['label']}  {shown['digest']}"
     rule = {"  deny   no: create delete list modify read  (child:6)", "         # not here"}
     scope = "  user  trust workspace (child)  commit review (parent)"
-    assert {"layer child: every layer has to grant", "         secret/", *rule, scope} <= set(lines)
+    assert {"layer child: every layer must allow a request", "         secret/", *rule, scope} <= set(lines)
     rows = [line for line in lines if line.startswith("  limits.")]
     assert (rows[0].endswith("(child:13)"), len({row.index("(") for row in rows})) == (True, 1)
     assert any(line.startswith("  content.reject") and "ansi bidi" in line for line in lines)

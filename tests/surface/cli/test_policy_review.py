@@ -15,8 +15,8 @@ DENY = '[[deny]]\nid = "d"\nverbs = ["read"]\npaths = ["x", "secret/"]\nwhy = ""
 SECRET = DENY.replace('"x", ', "")
 CHECK = '[[test]]\nverb = "{}"\npath = "{}"\nexpect = "{}"\n'
 TESTED = READ + CHECK.format("read", "user/a.md", "allow")
-FORBIDDEN = "the rule 'd' forbids to read user/secret/a.md; use another name or folder"
-NOT_GRANTED = "not allowed to list user/a.md; this memory lets you list nothing at all; go on without it"
+FORBIDDEN = "the rule 'd' does not let you read user/secret/a.md; use another name or folder"
+NOT_GRANTED = "not allowed to list user/a.md; this memory lets you list nothing; continue without it"
 HOSTILE = "a\x1b[2J\n\u202eWIDER\x07.md"
 
 
@@ -25,10 +25,10 @@ HOSTILE = "a\x1b[2J\n\u202eWIDER\x07.md"
 
 def test_lint_says_place_code_problem_and_fix_and_exits_by_whether_the_file_is_fit(own, policy):
     path = own(TESTED)
-    assert policy.lines("lint", path) == [f"{path}: nothing to say"]
+    assert policy.lines("lint", path) == [f"{path}: no findings"]
     own(READ)
     fix = "    fix: add a [[test]] with a path that it matches"
-    assert policy.lines("lint", path) == [f"{path}:6: I501 allow[r]: is reached by no inline test", fix]
+    assert policy.lines("lint", path) == [f"{path}:6: I501 allow[r]: is not used by any inline test", fix]
     own(READ.replace("/user/**", "*.md"))
     told = f"{path}:9: E205 allow[r]: pattern '*.md' is not anchored"
     assert policy.lines("lint", path, code=1)[0].startswith(told)
@@ -77,26 +77,26 @@ def test_lint_of_a_hostile_file_prints_nothing_that_steers_and_a_line_for_each_t
 
 def test_explain_says_the_verdict_the_rule_its_reason_and_who_is_told_what(own, policy, tmp_path):
     path = own(READ + DENY)
-    grants = f"  allow r                        matches by '/user/**'  ({path}:9)"
+    grants = f"  allow r                        matches '/user/**'  ({path}:9)"
     denies = "  deny  d                        {}  ({}:14)"
     assert policy.lines("explain", path, "read", "/memories/user/secret/a.md") == [
         *("DENY  read user/secret/a.md: by the rule 'd' of the layer 'own'", "  why             not here"),
-        f"  the model       is told: {FORBIDDEN}",
-        "  the operator    refused: denied by rule 'd' of layer 'own'; the run goes on",
-        *(grants, denies.format("matches by 'secret/'", path)),
+        f"  the model       receives: {FORBIDDEN}",
+        "  the operator    refused: denied by rule 'd' of layer 'own'; the run continues",
+        *(grants, denies.format("matches 'secret/'", path)),
     ]
-    verdict = "ALLOW  read user/a.md: every layer grants it"
+    verdict = "ALLOW  read user/a.md: every layer allows it"
     shown = [verdict, grants, denies.format("does not match", path)]
     assert policy.lines("explain", path, "read", "user/a.md") == shown
     told = policy.lines("explain", path, "list", "user/a.md")[0]
-    assert told == "DENY  list user/a.md: nothing in the layer 'own' grants it"
+    assert told == "DENY  list user/a.md: no rule of the layer 'own' allows it"
     escape, model, operator, *_ = policy.lines("explain", path, "read", "../a.md")
     assert escape.startswith("DENY  read ../a.md: by the rule 'name' of the layer 'grammar'")
-    assert model == "  the model       is told nothing: the run ends"
+    assert model == "  the model       receives no message: the run ends"
     assert "remember_path_escape" in operator
     mother = write(tmp_path / "mother.toml", body=SCOPES + READ + DENY)
     lines = policy.lines("explain", own(READ, extends=["./mother.toml"]), "read", "user/x")
-    assert denies.format("matches by 'x'", mother) in lines
+    assert denies.format("matches 'x'", mother) in lines
 
 
 def test_explain_gives_one_document_with_the_place_of_every_rule(own, policy, monkeypatch):
@@ -113,7 +113,7 @@ def test_explain_gives_one_document_with_the_place_of_every_rule(own, policy, mo
         found = policy.document("explain", path, act, "user/x")
         assert (found["act"], found["rule"]) == (act, "name" if act == "create" else "default")
     granted = policy.document("explain", path, "read", "/memories/user/a.md")
-    assert (granted["path"], granted["operator_is_told"]) == ("user/a.md", "nothing: it is granted")
+    assert (granted["path"], granted["operator_is_told"]) == ("user/a.md", "no message: it is granted")
     monkeypatch.setattr("muniment.policy.tables.line_of", lambda *_: None)
     assert policy.lines("explain", path, "read", "user/a.md")[1].endswith(f"({path})")
     assert command.place_of([], "request", "deny", "r", None) == "request"
@@ -127,7 +127,7 @@ def test_explain_prints_whatever_is_asked_on_one_line_and_steers_no_terminal(own
         assert [line for line in lines if not line.startswith("  ")] == lines[:1]
         found = json.loads(policy("explain", "--json", path, "read", "--", asked).stdout)
         assert found["asked"] == asked
-    told = "there are list, read, create, modify, delete, removal [config_invalid]"
+    told = "use one of list, read, create, modify, delete, removal [config_invalid]"
     for verb in ("write", "*", "", "READ", HOSTILE, "\udcff"):
         (line,) = policy.lines("explain", path, verb, "user/a.md", code=1)
         assert (line.startswith("not explained: "), line.endswith(told)) == (True, True)
@@ -137,22 +137,22 @@ def test_explain_prints_whatever_is_asked_on_one_line_and_steers_no_terminal(own
 
 
 def test_the_tests_of_a_policy_have_to_hold_and_to_notice_each_weakening(own, policy, monkeypatch):
-    tally = "weakened in 2 ways: {} caught, 0 equivalent, {} survived, 0 undecided"
+    tally = "2 weakened variants: {} caught, 0 equivalent, {} survived, 0 undecided"
     path = own(TESTED + SECRET + CHECK.format("read", "user/secret/a", "deny"))
-    assert policy.lines("test", path) == [f"{path}: 2 tests, all hold; {tally.format(2, 0)}"]
+    assert policy.lines("test", path) == [f"{path}: 2 tests, all passed; {tally.format(2, 0)}"]
     own(READ + SECRET)
     lines = policy.lines("test", path, code=1)
-    notices = f"{path}:14: no test notices deny[d] without pattern 'secret/'"
-    assert lines[:2] == [notices, "    fix: correct the rule if it is idle, or add"]
-    assert lines[-1].endswith(f"0 tests, all hold; {tally.format(0, 2)}")
+    notices = f"{path}:14: no test detects deny[d] without pattern 'secret/'"
+    assert lines[:2] == [notices, "    fix: correct the rule if it has no effect, or add"]
+    assert lines[-1].endswith(f"0 tests, all passed; {tally.format(0, 2)}")
     pasted = "\n".join(lines[2:6]) + "\n"
     assert pasted.split()[0] == "[[test]]"
     own(READ + SECRET + pasted)
     assert policy("test", path).exit_code == 0
     own(READ + CHECK.format("read", "user/a.md", "deny") + CHECK.format("list", "user/a.md", "allow"))
     assert policy.lines("test", path, code=1) == [
-        f"{path}:11: test 1 expects deny, the policy says allow: every layer grants it",
-        f"{path}:15: test 2 expects allow, the policy says deny: {NOT_GRANTED}",
+        f"{path}:11: test 1 expects deny, the policy returns allow: every layer grants it",
+        f"{path}:15: test 2 expects allow, the policy returns deny: {NOT_GRANTED}",
         f"{path}: 2 tests, 2 failed",
     ]
     monkeypatch.setattr("muniment.policy.load.line_at", lambda *_: None)
@@ -203,7 +203,7 @@ def test_sentences_are_proved_or_refuted_by_a_path_and_the_exit_code_says_which(
     never = {"id": "no-x", "kind": "never", "why": "because\n\x1bso", "status": "broken", "reason": ""}
     assert found["findings"][path] == [never | {"witnesses": [{"act": "read", "path": "user/x"}]}]
     never, why, apart = policy.lines("prove", sentences(NEVER + APART), path, code=1)
-    assert never == f"broken    {path}: never[no-x]: grants read user/x"
+    assert never == f"broken    {path}: never[no-x]: allows read user/x"
     assert why == "          because so"
     assert " and read user/a/" in apart
 
@@ -213,7 +213,7 @@ def test_what_nobody_can_decide_fails_and_says_so(own, sentences, policy, monkey
     path = own(READ + DENY)
     assert policy.lines("prove", sentences(NEVER), path, code=1)[0].startswith("undecided ")
     lines = policy.lines("test", path, code=1)
-    assert "    fix: make the policy simpler; nobody can tell what this rule does" in lines
+    assert "    fix: simplify the policy; the effect of this rule could not be computed" in lines
     assert lines[-1].endswith("3 undecided")
 
 

@@ -40,12 +40,12 @@ def keep(muniment, directory, fact):
 @pytest.mark.usefixtures("terminal")
 def test_a_person_is_asked_once_which_memory_another_clone_has_and_may_share_it(at, muniment, tmp_path):
     said = at("second", "ls", stdin="perhaps\ns\n")
-    asked = f"{tmp_path}/second is another clone of {tmp_path}/source whose memory you have:"
-    assert said[:2] == [asked, f"  shop, 1 entry, of {tmp_path}/shop"]
-    assert said[2] == "  kept in mind; to change it: muniment projects link, or unlink"
+    asked = f"{tmp_path}/second is another clone of {tmp_path}/source that already has a memory:"
+    assert said[:2] == [asked, f"  shop, 1 entry, used by {tmp_path}/shop"]
+    assert said[2] == "  saved; to change it: muniment projects link, or unlink"
     assert FACT in str(said)
     assert asked not in at("second", "ls", stdin="")
-    assert "of its own" not in str(at("second", "recall", "harbour", stdin=""))
+    assert "a separate one" not in str(at("second", "recall", "harbour", stdin=""))
     (project,) = muniment.document("projects", "list")["projects"]
     assert project["places"] == [str(tmp_path / "shop"), str(tmp_path / "second")]
 
@@ -53,7 +53,10 @@ def test_a_person_is_asked_once_which_memory_another_clone_has_and_may_share_it(
 @pytest.mark.usefixtures("terminal")
 def test_or_begin_one_of_its_own_and_is_not_asked_again(at, tmp_path):
     shutil.copytree(tmp_path / "shop", tmp_path / "copy")
-    for name, what in ("second", "another clone of"), ("copy", "a copy of a repository whose memory"):
+    for name, what in (
+        ("second", "another clone of"),
+        ("copy", "a copy of a repository that already has a memory"),
+    ):
         said = at(name, "ls", stdin="OWN\n")
         assert (what in said[0], FACT in str(said)) == (True, False)
         assert what not in str(at(name, "ls", stdin=""))
@@ -109,10 +112,10 @@ def test_the_list_says_where_each_project_lies_and_what_it_holds(muniment, tmp_p
         f"  at {tmp_path}/shop",
         f"  from {tmp_path}/source",
     ]
-    assert f"  at {gone}, which is gone" in said
+    assert f"  at {gone}, not found" in said
     assert said[-2:] == [
         f"old: 0 entries (old-{'0' * 32})",
-        "  of no repository that is known; to use it in one: muniment projects link",
+        "  not used by a known repository; to use it in one: muniment projects link",
     ]
 
 
@@ -126,19 +129,19 @@ def test_link_and_unlink_print_commands_that_work(at, muniment, tmp_path):
     own = keep(muniment, second, "This project has a canary")
     said = muniment.lines("projects", "link", "shop", second, "--leave")
     assert said[0].startswith(f"linked: {second} uses the memory of shop (shop-")
-    assert said[1] == f"  1 entry of before: in {own}"
-    command = said[2].partition("too: ")[2].partition(" && muniment")[0]
+    assert said[1] == f"  previous memory: 1 entry in {own}"
+    command = said[2].partition("here: ")[2].partition(" && muniment")[0]
     subprocess.run(command, shell=True, check=True)
     assert [name in str(at("second", "ls")) for name in (FACT, "canary")] == [True, True]
     said = muniment.lines("projects", "unlink", second)
-    assert said[0].startswith(f"unlinked: {second} has a memory of its own now (second-")
-    assert "2 entries of before: in " in said[1]
-    assert said[3].startswith("  to take it up again: muniment projects link shop-")
+    assert said[0].startswith(f"unlinked: {second} now has a separate memory (second-")
+    assert "previous memory: 2 entries in " in said[1]
+    assert said[3].startswith("  to use the previous one again: muniment projects link shop-")
     assert FACT not in str(at("second", "ls"))
     (home / "state").mkdir(exist_ok=True, mode=0o700)
     (home / "state" / "daemon.json").write_text("{}")
     said = muniment.lines("projects", "link", *said[3].split()[-1:], second)
-    assert said[-1] == "note: the daemon goes by this after its next start"
+    assert said[-1] == "note: the daemon uses this after its next start"
     assert FACT in str(at("second", "ls"))
 
 
@@ -146,7 +149,7 @@ def test_link_and_unlink_print_commands_that_work(at, muniment, tmp_path):
 def test_a_project_is_named_by_id_or_by_a_name_that_is_its_alone(muniment, tmp_path):
     (project_id,) = read_projects(tmp_path / "home")
     assert muniment.lines("projects", "rename", "shop", "The Shop") == [
-        f"renamed: {project_id} is called The Shop"
+        f"renamed: {project_id} is now called The Shop"
     ]
     assert muniment.document("projects", "rename", project_id, "store")["name"] == "store"
     keep(muniment, tmp_path / "second", FACT)
@@ -179,7 +182,7 @@ def test_init_keeps_the_memory_inside_each_checkout_and_git_takes_it_along(munim
     shop = repository(tmp_path / "shop")
     (shop / ".gitignore").write_text("/.muniment/MEMORY.md\n/.muniment/index/\n")
     said = muniment.lines("init", shop)
-    assert said[0] == f"the memory of {shop} is kept in {shop}/.muniment"
+    assert said[0] == f"the memory of {shop} is stored in {shop}/.muniment"
     patterns = ("/.muniment/MEMORY.md", "/.muniment/index/", "/.muniment/**/.muniment-*")
     assert tuple(each.strip() for each in said[2:5]) == patterns
     where = (f"--workspace={shop}",)
@@ -193,9 +196,9 @@ def test_init_keeps_the_memory_inside_each_checkout_and_git_takes_it_along(munim
     assert FACT in str(muniment.lines("ls", f"--workspace={moved}", bound=False))
     (project,) = muniment.document("projects", "list")["projects"]
     assert (project["inside"], project["entries"]) == (".muniment", 0)  # Where it lay last, it is gone.
-    assert "  kept in .muniment of each checkout" in muniment.lines("projects", "list")
+    assert "  stored in .muniment of each checkout" in muniment.lines("projects", "list")
     assert muniment.lines("init", moved, "--home", "--leave")[0].startswith(
-        f"the memory of {moved} is kept in {tmp_path}/home"
+        f"the memory of {moved} is stored in {tmp_path}/home"
     )
     assert FACT not in str(muniment.lines("ls", f"--workspace={moved}", bound=False))
 
@@ -205,7 +208,7 @@ def test_init_leaves_no_entry_behind_unless_somebody_says_so(at, muniment, tmp_p
     failed = muniment.document("init", shop, "--folder=docs/memory", code=1)["error"]
     assert "1 entry in " in failed["message"]
     assert not (shop / "docs").exists()
-    command = failed["message"].partition("along: ")[2].partition("; then")[0]
+    command = failed["message"].partition("them: ")[2].partition("; then")[0]
     subprocess.run(command, shell=True, check=True)
     told = muniment.document("init", shop, "--folder=docs/memory", "--leave")
     assert (told["status"], told["memory"], told["entries"]) == ("kept", f"{shop}/docs/memory", 1)

@@ -56,14 +56,14 @@ def test_a_person_is_shown_path_trust_day_and_text_and_nothing_raw(muniment, roo
     first, text, *_ = muniment.lines("recall", "dark", "mode", "in", "my", "editor")
     assert first.startswith("user/editor/dark.md (trust: owner, 2")
     assert text == "  Prefers dark mode in the editor"
-    assert muniment.lines("recall", "capital", "of", "France") == ["nothing in the memory is about that"]
+    assert muniment.lines("recall", "capital", "of", "France") == ["no entry matches"]
     for name, odd in (("odd", "\x1b[2J is \x07"), ("let-pass", "is \ue000")):
         put(roots["user"], f"{name}.md", f"The zebra colour scheme {odd} loud\n")
     shown = " ".join(muniment.lines("recall", "zebra colour scheme"))
     assert "The zebra colour scheme is \\u{e000} loud" in shown
     assert not set("\x1b\x07\ue000") & set(shown)
     (told,) = muniment.lines("recall", "x", "--scope=nowhere", code=1)
-    assert told.endswith("there is no scope 'nowhere'; there are user, project [invalid_scope]")
+    assert told.endswith("unknown scope 'nowhere'; use one of user, project [invalid_scope]")
 
 
 def test_the_document_names_what_may_be_excluded_and_limit_scope_and_budget_hold(muniment):
@@ -150,7 +150,7 @@ def test_where_no_state_can_be_kept_it_is_said_once_and_recalled_all_the_same(mu
     assert done.exit_code == 0
     for said, note in ((done.stdout, done.stderr), hook()):
         assert "dark" in said
-        assert re.fullmatch("note: .*so the memory is read anew each time\n", note)
+        assert re.fullmatch("note: .*therefore the memory is read completely each time\n", note)
     assert tree_of(roots) == before
 
 
@@ -286,7 +286,10 @@ def test_a_hook_stays_below_what_tools_take_whatever_budget_and_limit_are_asked_
 
 
 def test_whatever_a_host_sends_and_whatever_breaks_it_gets_an_answer_and_zero(hook, monkeypatch):
-    no_json, no_prompt = "there is no JSON on standard input", 'no object with a text as "prompt"'
+    no_json, no_prompt = (
+        "invalid event on standard input: not JSON",
+        'expected an object with a string "prompt"',
+    )
     dark = '{"prompt": "dark mode editor"}'
     for why, event, *flags in (
         *((no_json, given) for given in ("", "{", "[" * 100_000)),
@@ -299,11 +302,11 @@ def test_whatever_a_host_sends_and_whatever_breaks_it_gets_an_answer_and_zero(ho
     with monkeypatch.context() as patch:
         patch.setattr(recall, "_recalled", lambda *_, **__: release.wait(30) and Recalled())
         patch.setattr(recall, "HOOK_SECONDS", 0.05)
-        assert hook() == (NOTHING, "nothing was recalled: it took more than 0.05 s\n")
+        assert hook() == (NOTHING, "nothing was recalled: it took longer than 0.05 s\n")
         release.set()
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     monkeypatch.setattr("muniment.opening.find_place", lambda *_args, **_named: 1 / 0)
-    assert hook() == (NOTHING, "nothing was recalled: a defect\n")
+    assert hook() == (NOTHING, "nothing was recalled: internal error\n")
 
 
 # -- what a session was told ---------------------------------------------------------------------------
@@ -461,4 +464,4 @@ def test_a_host_that_never_ends_its_event_is_answered_in_five_seconds(tmp_path):
     process = launch(tmp_path, "recall", "--hook")
     answer = json.loads(process.stdout.readline())
     assert (process.wait(10), answer) == (0, {})
-    assert process.communicate() == (b"", b"nothing was recalled: it took more than 4 s\n")
+    assert process.communicate() == (b"", b"nothing was recalled: it took longer than 4 s\n")

@@ -199,12 +199,12 @@ def test_server_and_hook_are_put_in_beside_what_is_there_once_and_taken_out_byte
         assert list(meant(path))[: len(said[path])] == list(said[path])
     written = now(before)
     again = run("setup", tool, "--yes")
-    assert (again.exit_code, "is set up already" in again.stdout, now(before)) == (0, True, written)
+    assert (again.exit_code, "is already set up" in again.stdout, now(before)) == (0, True, written)
     assert run("setup", tool, "--remove", "--yes").exit_code == 0
     assert now(before) == before
     assert not home.exists()
     last = run("setup", tool, "--remove", "--yes")
-    assert (last.exit_code, "hold nothing of Muniment" in last.stdout) == (0, True)
+    assert (last.exit_code, "do not contain Muniment" in last.stdout) == (0, True)
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -214,7 +214,7 @@ def test_files_that_were_not_there_are_made_for_their_owner_alone_and_go_again(r
     made = [user / name for name in FILES[tool]]
     assert [stat.S_IMODE(path.stat().st_mode) for path in made] == [0o600] * len(made)
     assert all(f"new file {path}" in done.stdout for path in made)
-    assert f"there is no {made[-1].parent}" in done.stderr
+    assert f"{made[-1].parent} does not exist" in done.stderr
     run("setup", tool, "--remove", "--yes")
     assert not any(path.exists() for path in made)
 
@@ -389,7 +389,7 @@ def test_nothing_is_written_without_a_yes(run, placed, home, monkeypatch, reques
     done = run("setup", "codex", stdin="yes\n")
     assert (done.exit_code, now(before) == before) == (1, True)
     assert "+[mcp_servers.muniment]" in done.stdout
-    assert "nothing was written; to write this: answer yes at a terminal, or give --yes" in done.stderr
+    assert "nothing was written; to write this: answer yes at a terminal, or use --yes" in done.stderr
     document = json.loads(run("setup", "codex", "--json", stdin="yes\n").stdout)
     assert document["status"] == "not_written"
     request.getfixturevalue("terminal")
@@ -459,10 +459,10 @@ def test_a_link_is_followed_and_stays_a_link_to_the_file_that_was_changed(run, p
     assert (target.read_text(), before.is_symlink()) == (GEMINI, True)
     target.unlink()
     done = run("setup", "gemini-cli", "--yes")
-    assert (done.exit_code, "is a link that leads to nothing" in done.stderr) == (1, True)
+    assert (done.exit_code, "is a broken link" in done.stderr) == (1, True)
     before.unlink()
     before.symlink_to(before)
-    assert "lead in a circle" in run("setup", "gemini-cli", "--yes").stderr
+    assert "form a loop" in run("setup", "gemini-cli", "--yes").stderr
 
 
 @pytest.mark.threat("T-HUM-05", control="own_settings")
@@ -483,7 +483,7 @@ def test_a_file_that_is_not_this_persons_alone_is_neither_read_nor_written(
     refused("can be written by others (mode 0777)")
     path.parent.chmod(0o700)
     (tmp_path / "again").hardlink_to(path)
-    refused("has 2 names (hard links)")
+    refused("has 2 hard links")
     (tmp_path / "again").unlink()
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -498,11 +498,11 @@ def test_a_file_that_is_not_this_persons_alone_is_neither_read_nor_written(
     path.unlink()
     path.mkdir()
     done = run("setup", "gemini-cli", "--yes")
-    assert (done.exit_code, "is no file" in done.stderr) == (1, True)
+    assert (done.exit_code, "is not a file" in done.stderr) == (1, True)
     path.rmdir()
     os.mkfifo(path)
     done = run("setup", "gemini-cli", "--yes")
-    assert (done.exit_code, "is no file" in done.stderr) == (1, True)
+    assert (done.exit_code, "is not a file" in done.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -514,11 +514,11 @@ def test_a_broken_settings_file_is_left_alone_and_it_is_said_what_to_do(run, pla
         broken = now(before)
         done = run("setup", tool, "--yes")
         assert (done.exit_code, now(before)) == (1, broken)
-        assert re.match(f"not set up: .*{re.escape(str(name))} is no (JSON|TOML|UTF-8)", done.stderr), (
+        assert re.match(f"not set up: .*{re.escape(str(name))} is not (JSON|TOML|UTF-8)", done.stderr), (
             done.stderr
         )
         if "UTF-8" not in done.stderr:
-            assert "mend it and run this again; or put this there yourself:\n" in done.stderr
+            assert "fix it and run this again; or add this yourself:\n" in done.stderr
             assert "recall --hook" in done.stderr
         assert run("setup", tool, "--remove", "--yes").exit_code == 1
         assert now(before) == broken
@@ -529,7 +529,7 @@ def test_a_comment_breaks_the_settings_of_claude_code_which_takes_none(run, plac
     path = user / ".claude/settings.json"
     path.write_text("// mine\n" + CLAUDE_SETTINGS)
     done = run("setup", "claude-code", "--yes")
-    assert (done.exit_code, "is no JSON: expecting value in line 1" in done.stderr) == (1, True)
+    assert (done.exit_code, "is not JSON: expecting value in line 1" in done.stderr) == (1, True)
     assert path.read_text().startswith("// mine\n")
     assert (user / ".claude.json").read_text() == CLAUDE_STATE, "neither is the other file"
 
@@ -607,7 +607,7 @@ def test_a_server_of_that_name_that_is_a_persons_own_is_left_as_it_is(run, place
     path.write_text(text := GEMINI.replace('"mainServer"', f'{own},\n    "mainServer"'))
     done = run("setup", "gemini-cli", "--yes")
     assert (done.exit_code, own in path.read_text(), "BeforeAgent" in path.read_text()) == (0, True, True)
-    assert "a server 'muniment' that is started otherwise" in done.stderr
+    assert "a server 'muniment' that is started in another way" in done.stderr
     run("setup", "gemini-cli", "--remove", "--yes")
     assert path.read_text() == text
 
@@ -649,7 +649,7 @@ def test_codex_has_its_hooks_where_it_has_others(run, placed, user):
     path.unlink()
     run("setup", "codex", "--yes")
     path.write_text("{}")  # Afterwards: the hook is not put in twice.
-    assert "is set up already" in run("setup", "codex", "--yes").stdout
+    assert "is already set up" in run("setup", "codex", "--yes").stdout
 
 
 def test_what_keeps_hooks_or_servers_from_running_is_said(run, placed, user):
@@ -710,7 +710,7 @@ def test_what_would_be_another_change_by_now_is_not_made(run, placed, user, monk
 
     monkeypatch.setattr(setup, "says_yes", says_yes)
     done = run("setup", "claude-code")
-    assert (done.exit_code, "was changed meanwhile; run this again" in done.stderr) == (1, True)
+    assert (done.exit_code, "was changed by another program; run this again" in done.stderr) == (1, True)
     assert "/evil" in path.read_text()
 
 
@@ -738,7 +738,7 @@ def test_a_file_that_comes_into_being_meanwhile_is_not_written_over(run, user, m
 
     monkeypatch.setattr(os, "link", link)
     done = run("setup", "qwen-code", "--yes")
-    assert (done.exit_code, "was changed meanwhile" in done.stderr) == (1, True)
+    assert (done.exit_code, "was changed by another program" in done.stderr) == (1, True)
     assert path.read_text() == '{"$version": 4}'
     assert list(path.parent.iterdir()) == [path]
 
@@ -776,7 +776,7 @@ def test_who_is_killed_between_keeping_and_writing_loses_nothing(run, placed, us
             run("setup", "codex", "--yes")
     assert now(before) == before
     (user / ".codex/config.toml").write_text(CODEX + "# later\n")
-    assert "hold nothing of Muniment" in run("setup", "codex", "--remove", "--yes").stdout
+    assert "do not contain Muniment" in run("setup", "codex", "--remove", "--yes").stdout
     assert (user / ".codex/config.toml").read_text() == CODEX + "# later\n"
     assert not home.exists()
 
@@ -818,7 +818,7 @@ def test_the_program_that_is_written_is_absolute_and_was_tried(tmp_path, monkeyp
     assert setup.find_program(tmp_path / "x y").home == str(tmp_path / "x y")
     for path in (good, bad):
         script(Path(path), code=1)
-    with pytest.raises(setup.ConfigInvalid, match="cannot be started from elsewhere"):
+    with pytest.raises(setup.ConfigInvalid, match="cannot be started from another directory"):
         setup.find_program(tmp_path)
 
 
@@ -831,7 +831,7 @@ def test_another_home_is_told_to_server_and_hook(run, user, monkeypatch):
         assert f"MUNIMENT_HOME='/my home' {HOOK}" in json.dumps(meant(user / HOOKS[tool][0])).replace(
             '\\"', '"'
         )
-        assert "is set up already" in run("setup", tool, "--yes").stdout
+        assert "is already set up" in run("setup", tool, "--yes").stdout
     for other, env in (("/other", {"MUNIMENT_HOME": "/other"}), (None, {})):
         monkeypatch.setattr(setup, "find_program", lambda _, other=other: Program(WORDS, other))
         for tool in TOOLS:
@@ -839,7 +839,7 @@ def test_another_home_is_told_to_server_and_hook(run, user, monkeypatch):
             name, member, _ = SERVERS[tool]
             assert meant(user / name)[member]["muniment"]["env"] == env
             assert "/my home" not in (user / HOOKS[tool][0]).read_text()
-            assert "is set up already" in run("setup", tool, "--yes").stdout
+            assert "is already set up" in run("setup", tool, "--yes").stdout
     for tool in TOOLS:
         assert run("setup", tool, "--remove", "--yes").exit_code == 0
         assert not any((user / name).exists() for name in FILES[tool])

@@ -65,7 +65,7 @@ def test_a_hook_line_that_does_more_than_ours_is_left_and_said_and_gets_no_secon
     path = user / ".claude/settings.json"
     path.write_text(text := hooks_of(command))
     done = run("setup", "claude-code", "--yes")
-    told = f"{path} has a hook of your own for UserPromptSubmit that calls muniment; it is left as it is"
+    told = f"{path} has your own hook for UserPromptSubmit that calls muniment; it is not changed"
     assert (done.exit_code, told in done.stderr) == (0, True), done.output
     hooks = json.loads(path.read_text())["hooks"]
     assert hooks["UserPromptSubmit"] == json.loads(text)["hooks"]["UserPromptSubmit"]
@@ -162,14 +162,14 @@ def test_a_file_that_is_read_only_is_left_and_it_is_said_how_to_change_that(run,
     path.chmod(0o444)
     done = run("setup", "gemini-cli", "--yes")
     assert (done.exit_code, path.read_text()) == (1, "{}")
-    assert "is read-only (mode 0444); if you mean it to change: chmod u+w" in done.stderr
+    assert "is read-only (mode 0444); to allow the change: chmod u+w" in done.stderr
 
 
 def test_a_server_that_is_started_in_another_way_is_said_to_be(run, user):
     path = user / ".cursor/mcp.json"
     path.write_text(text := '{"mcpServers": {"muniment": {"command": "uvx", "args": ["muniment", "mcp"]}}}')
     done = run("setup", "cursor", "--yes")
-    assert "has a server 'muniment' that is started otherwise; it was left as it is" in done.stderr
+    assert "has a server 'muniment' that is started in another way; it was not changed" in done.stderr
     assert path.read_text() == text
 
 

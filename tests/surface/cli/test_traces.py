@@ -89,9 +89,12 @@ def test_an_endpoint_alone_sends_nothing_nor_what_is_switched_off_nor_a_command_
 def test_traces_that_cannot_be_sent_are_told_in_a_line_and_the_fact_is_saved(program, monkeypatch):
     nobody = asked("http://127.0.0.1:1", OTEL_EXPORTER_OTLP_TIMEOUT="0.2")
     for environment, said in (
-        ({"OTEL_TRACES_EXPORTER": "console"}, "no traces are sent: OTEL_TRACES_EXPORTER may be otlp or none"),
-        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_PROTOCOL may be http/protobuf"),
-        ({"OTEL_BSP_MAX_QUEUE_SIZE": "1"}, "no traces are sent: OpenTelemetry says"),
+        (
+            {"OTEL_TRACES_EXPORTER": "console"},
+            "no traces are sent: invalid OTEL_TRACES_EXPORTER: use otlp or none",
+        ),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf"),
+        ({"OTEL_BSP_MAX_QUEUE_SIZE": "1"}, "no traces are sent: OpenTelemetry reports:"),
         ({"OTEL_EXPORTER_OTLP_CERTIFICATE": "/nowhere/ca.pem"}, "6 of 6 spans were not sent"),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "not a url"}, "6 of 6 spans were not sent"),
     ):
@@ -110,7 +113,7 @@ def test_without_the_extra_a_line_says_what_to_install_and_the_fact_is_saved(pro
             context.setitem(sys.modules, name, None)  # Importing it fails.
             code, out, err = program("remember", f"{REMEMBER[1]} {name}", **asked("http://127.0.0.1:1"))
         assert (code, out[0].startswith("saved")) == (0, True)
-        assert err == ["note: no traces are sent: they need an extra: pip install 'muniment[otel]'"]
+        assert err == ["note: no traces are sent: traces need the extra `otel`: pip install 'muniment[otel]'"]
 
 
 @pytest.mark.threat("T-LEAK-16", control="named_collector")

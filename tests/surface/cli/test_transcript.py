@@ -27,7 +27,7 @@ def remember(muniment, tmp_path):
 def test_a_run_that_fails_leaves_it_too_and_the_key_is_not_in_it(remember, tmp_path):
     path = tmp_path / "run.jsonl"
     done, _ = remember(always(failure(404, "no such model")), f"--transcript={path}")
-    assert "the rules filed the fact as it is" in done.output
+    assert "the rules stored the fact verbatim" in done.output
     said = [json.loads(line)["from"] for line in path.read_text().splitlines()]
     assert said[:2] == ["system", "user"]
     path = tmp_path / "again.jsonl"
@@ -47,7 +47,7 @@ def test_where_none_may_be_made_nothing_is_overwritten_and_no_run_begins(remembe
     taken = [tmp_path / "file", tmp_path / "link", tmp_path / "missing" / "run.jsonl"]
     inside = [home / "user" / "run.md", topic / "run.md", home / "linked" / "run.md"]
     for path in (*taken, *inside):
-        told = "cannot be made" if path in taken else "would lie in the memory"
+        told = "cannot create the transcript" if path in taken else "is inside the memory"
         done, asked = remember(through(perfect), f"--transcript={path}")
         assert (done.exit_code, asked) == (1, [])
         assert (told in done.output, "[config_invalid]" in done.output) == (True, True)
@@ -64,7 +64,7 @@ def test_a_full_disk_is_told_once_and_ends_no_run(capsys):
         witness(AssistantMessage("x"))
         witness(AssistantMessage("y"))
     (told,) = capsys.readouterr().err.splitlines()
-    assert ("the transcript ends here" in told, "No space left" in told) == (True, True)
+    assert ("the transcript stops here" in told, "No space left" in told) == (True, True)
 
 
 @pytest.mark.threat("T-LEAK-12", control="erased_transcripts")
@@ -79,7 +79,7 @@ def test_an_erasure_takes_the_transcripts_that_hold_it_and_no_other_file(remembe
     (tmp_path / "replaced.jsonl").unlink()
     (tmp_path / "replaced.jsonl").write_text("We deploy on Thursdays, somebody wrote\n")
     done = muniment.document("erase", saved["files_touched"][0], "--yes", *place, bound=False)
-    assert done["notes"] == ["transcripts that were deleted: 2"]
+    assert done["notes"] == ["deleted transcripts: 2"]
     assert sorted(path.stem for path in tmp_path.glob("*.jsonl")) == ["other", "replaced"]
     files = [path.read_bytes() for path in home.rglob("*") if path.is_file()]
     assert not any(b"Thursdays" in data or b"first.jsonl" in data for data in files)

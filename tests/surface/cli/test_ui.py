@@ -18,8 +18,8 @@ from kit.server.at_door import FORM, SAME
 from kit.server.process import serving
 from kit.server.raw import Line, running
 
-HINT = "  open it within 60 s: it signs in once; for another one: muniment ui"
-NOT_SERVED = "there is no page: The daemon does not serve this workspace; start it with one `--workspace"
+HINT = "  open it within 60 s; it works once; for a new address: muniment ui"
+NOT_SERVED = "page not available: The daemon does not serve this workspace; start it with one `--workspace"
 
 
 @pytest.fixture(scope="module")
@@ -112,10 +112,11 @@ def test_without_the_extra_a_line_says_what_to_install(ui, muniment, tmp_path, m
     for name in "jinja2", "markdown_it":
         missing[:] = [name]
         (line,) = ui(code=1)
-        assert "pip install 'muniment[ui]', and restart it" in line
-        assert line.startswith("there is no page: ")
+        assert "pip install 'muniment[ui]' at the daemon and restart it" in line
+        assert line.startswith("page not available: ")
         (line,) = muniment.lines("ui", f"--workspace={tmp_path}", bound=False, code=1)
-        assert line == "there is no page: this needs an extra: pip install 'muniment[ui]' [config_invalid]"
+        needs = "the page needs the extra `ui`: pip install 'muniment[ui]'"
+        assert line == f"page not available: {needs} [config_invalid]"
 
 
 def test_what_tells_where_the_daemon_is_has_to_be_the_users_own(ui, daemon):
@@ -125,7 +126,7 @@ def test_what_tells_where_the_daemon_is_has_to_be_the_users_own(ui, daemon):
         (line,) = ui(code=1)
     finally:
         told.chmod(0o600)
-    assert line.startswith(f"there is no page: {told}: is no file of yours alone")
+    assert line.startswith(f"page not available: {told}: is not a private file of yours")
 
 
 def test_a_browser_is_sent_to_a_file_of_this_user_alone_and_no_argument_holds_the_code(
@@ -150,7 +151,7 @@ def test_a_browser_is_sent_to_a_file_of_this_user_alone_and_no_argument_holds_th
     file.mkdir()
     try:
         *_, note = ui("--open")
-        assert note.startswith(f"note: no browser was opened ({file} cannot be written: ")
+        assert note.startswith(f"note: no browser was opened (cannot write {file}: ")
     finally:
         file.rmdir()
 

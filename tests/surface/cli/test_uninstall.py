@@ -50,9 +50,9 @@ def test_it_says_what_there_is_and_does_nothing_without_a_yes(run, user, remembe
     done = run("uninstall", stdin="yes\n")
     assert (done.exit_code, tree(user) == before) == (1, True)
     config = user / ".codex/config.toml"
-    assert f"goes: the entries in Codex ({config})" in done.stdout
+    assert f"to remove: the entries in Codex ({config})" in done.stdout
     assert f"stays: {remembered}, with 2 entries, their history and settings" in done.stdout
-    assert "nothing was changed; answer yes at a terminal, or give --yes" in done.stdout
+    assert "nothing was changed; answer yes at a terminal, or use --yes" in done.stdout
     document = json.loads(run("uninstall", "--json").stdout)
     assert document == {
         "taken_out_of": [],
@@ -67,8 +67,8 @@ def test_it_says_what_there_is_and_does_nothing_without_a_yes(run, user, remembe
 def test_a_yes_takes_it_out_of_the_tools_and_leaves_the_memory(run, user, remembered):
     memory = tree(remembered / "user") | tree(remembered / "projects")
     done = run("uninstall", "--yes")
-    assert (done.exit_code, "taken out of codex, gemini-cli" in done.stdout) == (0, True)
-    assert "to erase the memory too: muniment uninstall --erase-memory" in done.stdout
+    assert (done.exit_code, "removed from codex, gemini-cli" in done.stdout) == (0, True)
+    assert "to also erase the memory: muniment uninstall --erase-memory" in done.stdout
     assert "pip uninstall muniment" in done.stdout
     assert not (user / ".codex/config.toml").exists()
     assert tree(remembered / "user") | tree(remembered / "projects") == memory
@@ -89,7 +89,7 @@ def test_the_memory_goes_only_when_that_is_asked_by_itself_and_what_is_not_ours_
     done = run("uninstall", "--erase-memory", "--yes")
     assert (done.exit_code, f"erased: the memory in {remembered}" in done.stdout) == (0, True)
     for path in (remembered / "mine.txt", remembered / "policies", remembered / "projects" / "thesis"):
-        assert f"stays: {path} (not made by muniment, or a link)" in done.stdout
+        assert f"stays: {path} (not created by muniment, or a link)" in done.stdout
     left = {path.relative_to(remembered).as_posix() for path in remembered.rglob("*") if not path.is_dir()}
     assert left == {"mine.txt", "projects/thesis/a.md"}
     assert (elsewhere / "a.md").read_text() == "bound\n"
@@ -115,7 +115,7 @@ def test_while_a_daemon_runs_it_is_said_and_not_ended_and_no_memory_is_erased(ru
         done = run("uninstall", "--erase-memory", "--yes")
         assert (done.exit_code, tree(remembered) == before) == (1, True)
         assert "a daemon runs for" in done.stderr
-        assert "stays: the daemon that runs; end it where it was started" in done.stdout
+        assert "stays: the running daemon; stop it where it was started" in done.stdout
     finally:
         os.close(fd)
 
@@ -124,8 +124,8 @@ def test_a_home_that_is_no_memory_or_holds_the_persons_own_is_not_erased(user, r
     other = user / "projects"
     other.mkdir(mode=0o700)
     for home, told in (
-        (user / "none", "holds no ledger of muniment"),
-        (user, "is or holds your home directory"),
+        (user / "none", "contains no ledger of muniment"),
+        (user, "is or contains your home directory"),
     ):
         if home == user:
             remembered.joinpath("state").rename(user / "state")
@@ -140,10 +140,10 @@ def test_what_was_set_up_elsewhere_or_cannot_be_read_is_said(run, user, remember
     run("setup", "qwen-code", "--yes", QWEN_HOME=str(tmp_path / "moved"))
     (user / ".gemini/settings.json").write_text("{,}")
     done = run("uninstall", "--yes")
-    assert (done.exit_code, "settings.json is no JSON" in done.stdout) == (0, True)
+    assert (done.exit_code, "settings.json is not JSON" in done.stdout) == (0, True)
     assert (user / ".gemini/settings.json").read_text() == "{,}"
     assert not (user / ".codex/config.toml").exists()
-    told = f"{tmp_path / 'moved' / 'settings.json'} was set up with other variables; set them, then: "
+    told = f"{tmp_path / 'moved' / 'settings.json'} was set up with other variables; set these, then: "
     assert f"{told}muniment setup qwen-code --remove" in done.stdout
     assert remembered.exists()
 
@@ -154,7 +154,7 @@ def test_a_home_without_a_ledger_goes_while_nothing_else_lies_there(run, user):
     assert [path.name for path in home.iterdir()] == ["setup"]
     (home / "mine.txt").write_text("mine")
     done = run("uninstall", "--erase-memory", "--yes")
-    assert (done.exit_code, "holds no ledger of muniment" in done.stderr) == (1, True)
+    assert (done.exit_code, "contains no ledger of muniment" in done.stderr) == (1, True)
     (home / "mine.txt").unlink()
     assert run("uninstall", "--erase-memory", "--yes").exit_code == 0
     assert not home.exists()

@@ -53,7 +53,7 @@ def test_tables_are_made_once_and_it_is_said_as_whom_nodes_connect(commands):
     assert "run: muniment fleet migrate" in before
     *done, last = commands.lines("fleet", "migrate")
     assert done
-    assert all(each.startswith("carried out ") for each in done)
+    assert all(each.startswith("applied ") for each in done)
     assert last == f"the database has version {schema.newest()}; nodes connect as muniment_node"
     assert commands.lines("fleet", "migrate") == [last]
     told = commands.document("fleet", "migrate")
@@ -62,15 +62,15 @@ def test_tables_are_made_once_and_it_is_said_as_whom_nodes_connect(commands):
 
 def test_a_role_that_is_not_there_is_named(commands):
     (said,) = commands.lines("fleet", "migrate", "--role", "nobody-here", code=1)
-    assert "there is no role nobody-here for the nodes; make it first" in said
+    assert "the nodes' role nobody-here does not exist; create it first" in said
 
 
 def test_a_home_is_made_listed_given_tokens_and_removed(migrated):
     said, token = migrated.lines("fleet", "home", "add", "ada")
-    assert said == "made the home ada; its token owner, shown this once:"
+    assert said == "created the home ada; its token owner, printed only once:"
     assert re.fullmatch(r"[A-Za-z0-9_-]{40,}", token)
     said, second = migrated.lines("fleet", "home", "add", "ada", "--token", "editor", "--trust", "agent")
-    assert said == "there is the home ada; its token editor, shown this once:"
+    assert said == "found the home ada; its token editor, printed only once:"
     assert second != token
     migrated.lines("fleet", "home", "add", "bob")
     assert migrated.lines("fleet", "home", "list") == ["ada", "bob"]
@@ -79,20 +79,20 @@ def test_a_home_is_made_listed_given_tokens_and_removed(migrated):
     (said,) = migrated.lines("fleet", "home", "revoke", "ada", "editor", code=1)
     assert "editor" in said
     (said,) = migrated.lines("fleet", "home", "remove", "ada", code=1)
-    assert "this deletes everything that ada remembers; say so with --yes" in said
+    assert "this deletes all entries and the history of ada ; to confirm, use --yes" in said
     assert migrated.lines("fleet", "home", "remove", "ada", "--yes") == ["removed ada"]
     assert migrated.lines("fleet", "home", "list") == ["bob"]
     (said,) = migrated.lines("fleet", "home", "remove", "ada", "--yes", code=1)
-    assert "there is no home 'ada'" in said
+    assert "home 'ada' not found" in said
     assert migrated.document("fleet", "home", "remove", "x", "--yes", code=1)["error"]["code"] == "not_found"
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("add", "../etc"), "cannot name a home"),
-        (("add", "ada", "--trust", "much"), "there is no trust much; there are owner, workspace"),
-        (("add", "ada", "--trust", "agent"), "name another one: --token NAME"),
+        (("add", "../etc"), "invalid home name"),
+        (("add", "ada", "--trust", "much"), "unknown trust much; use one of owner, workspace"),
+        (("add", "ada", "--trust", "agent"), "to create another token, use --token NAME"),
         (("add", "ada", "--token", "a b"), "token"),
         (("revoke", "nobody", "owner"), "home"),
     ],
@@ -107,7 +107,7 @@ def test_the_status_names_what_there_is(migrated):
     migrated.lines("fleet", "home", "add", "ada")
     assert migrated.lines("fleet", "status") == [
         "homes: 1, with a lease now: 0",
-        "tasks: none waits",
+        "tasks: none waiting",
     ]
     told = migrated.document("fleet", "status")
     assert (told["homes"], told["leases"], told["tasks"], told["nodes"]) == (1, 0, [], [])
@@ -153,7 +153,7 @@ def test_another_key_than_the_fleets_makes_no_token(migrated, tmp_path):
     migrated.home = tmp_path / "another"
     for command in (("add", "ada"), ("add", "ada", "--token", "editor"), ("revoke", "ada", "owner")):
         (said,) = migrated.lines("fleet", "home", *command, code=1)
-        assert "is not the key of this fleet; copy that of the node" in said
+        assert "is not the key of this fleet; copy it from the node" in said
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_node_says_where_it_serves_and_how_to_get_a_token_and_that_token_works
     )
     try:
         serving, _, told = (node.stdout.readline().rstrip() for _ in range(3))
-        assert told.endswith("one for a home: muniment fleet home add HOME"), told
+        assert told.endswith("for a home: muniment fleet home add HOME"), told
         _, token = migrated.lines("fleet", "home", "add", "ada")
         url = serving.removeprefix("serving ")
         with httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}) as http:
@@ -230,8 +230,8 @@ def test_a_node_that_cannot_serve_says_why_and_ends(migrated):
         owner.execute(move, ("0000", newer))
         assert "run: muniment fleet migrate" in refused(migrated)
         owner.execute(move, (now, "0000"))
-    assert "is for a memory of this machine; homes of a fleet have none" in refused(migrated, "--workspace=.")
-    assert "cannot name a node" in refused(migrated, "--node=a b")
+    assert "is only for a memory of this machine; remove it for a fleet" in refused(migrated, "--workspace=.")
+    assert "invalid node name" in refused(migrated, "--node=a b")
 
 
 @pytest.mark.slow

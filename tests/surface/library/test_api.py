@@ -178,7 +178,7 @@ BAD_MODELS = [
     ({"model": "m"}, "--base-url URL, such as http://127.0.0.1:8080/v1"),
     ({"model": "m", "base_url": URL, "api_key_file": "/nowhere/at/all"}, "key file cannot be read"),
     ({"base_url": URL}, "--model NAME"),
-    *(({"model": OWN, name: URL}, "not with an object") for name in ("base_url", "api_key_file", "protocol")),
+    *(({"model": OWN, name: URL}, "not an object") for name in ("base_url", "api_key_file", "protocol")),
     ({"model": "m", "base_url": "gopher://"}, "no such base URL"),
 ]
 
@@ -214,7 +214,7 @@ def test_no_root_holds_the_key_file_nor_the_file_that_a_link_to_it_leads_to(
         monkeypatch.setenv("MUNIMENT_API_KEY_FILE", str(path))
         with pytest.raises(errors.ManagedMemoryUnavailable) as caught:
             opens(roots=roots, **terms)
-        assert str(caught.value) == f"user: its root lies around {path}; bind a directory apart from it"
+        assert str(caught.value) == f"user: its root contains {path}; bind a directory outside it"
         open_now.append(descriptors())
     assert open_now[0] == open_now[1]
     monkeypatch.setenv("MUNIMENT_API_KEY_FILE", str(beside))
@@ -366,7 +366,7 @@ def test_without_a_repository_every_fact_is_the_users_and_no_project_is_made(tmp
     with muniment.open() as memory, pytest.raises(errors.InvalidScope, match=r"no repository.*--workspace"):
         memory.remember(PROJECT, scope="project")
     asked = invoked(["remember", "--scope", "project", PROJECT], {})
-    assert (asked.exit_code, "name its --workspace DIR" in asked.stderr) == (1, True)
+    assert (asked.exit_code, "pass --workspace DIR" in asked.stderr) == (1, True)
 
 
 @pytest.mark.usefixtures("here")

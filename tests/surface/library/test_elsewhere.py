@@ -25,7 +25,7 @@ from muniment.client import transport
 SYSTEMS = ["darwin", "win32"]
 NAMES = {"darwin": "macOS", "win32": "Windows"}
 LINE = (
-    "on {} nothing fences what an agent does, so Muniment reads here but does not write: "
+    "on {} Muniment cannot confine an agent, so it only reads memory here and does not write it: "
     'send facts to a daemon on Linux, or use a policy with require = "none" (docs/platforms.md)'
 )
 
@@ -258,7 +258,7 @@ def test_a_home_that_others_may_write_is_refused(elsewhere, system, tmp_path, tm
     program = "import os\n" + PROGRAM + 'os.environ["MUNIMENT_HOME"] = home\nresult = run("ls")'
     code, _, told = elsewhere(program, home=str(home))
     assert (code, told.count("\n")) == (1, 1)
-    said = "can be written by others" if system == "darwin" else "lies outside your own folder"
+    said = "can be written by others" if system == "darwin" else "is outside your folder"
     assert said in told
 
 
@@ -287,7 +287,7 @@ result = [asked(place) for place in places]
         places.append(home)
     (tmp_path / "link").symlink_to(places[1])
     mine, others, linked = elsewhere(program, places=[*map(str, places), str(tmp_path / "link")])
-    refused = "is no file of yours alone"
+    refused = "is not a private file of yours"
     assert (refused in mine[1]) == (system == "darwin")
     assert (refused in others[1], refused in linked[1]) == (True, True)
 
@@ -328,7 +328,7 @@ def test_a_root_outside_of_the_users_folder_is_refused_where_no_owner_can_be_ask
     elsewhere_root.chmod(0o700)
     code, _, told = elsewhere(PROGRAM + 'result = run("ls", f"--root=user={root}")', root=str(elsewhere_root))
     assert code == (0 if system == "darwin" else 1)
-    assert ("it lies outside your own folder" in told) == (system == "win32")
+    assert ("it is outside your user folder" in told) == (system == "win32")
 
 
 # -- writing -------------------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ def test_home_is_below_the_directory_of_the_user_unless_it_is_named(fs, at):
     assert read_settings({"HOME": "own"}).home == at("here", "own", ".muniment")
     for variable in ("HOME", "MUNIMENT_HOME"):
         for bad in ("a\0b", "\0", "a\ud800"):
-            with pytest.raises(ConfigInvalid, match="is no path"):
+            with pytest.raises(ConfigInvalid, match="is not a valid path"):
                 read_settings({variable: bad})
 
 

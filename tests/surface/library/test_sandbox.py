@@ -154,7 +154,7 @@ def test_a_policy_that_requires_a_worker_runs_nothing_in_process(roots, state, r
     )
     with pytest.raises(errors.ConfinementUnavailable) as caught:
         Sandbox(strict(require=require), roots, in_process=True)
-    assert 'run it in a worker, or use a policy that says require = "none"' in str(caught.value)
+    assert 'run it in a worker, or use a policy with require = "none"' in str(caught.value)
     with pytest.raises(errors.ConfinementUnavailable):
         Sandbox.for_run(strict(require=require), {}, state, in_process=True)
 

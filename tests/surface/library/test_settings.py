@@ -120,7 +120,7 @@ def test_a_tilde_is_home_and_a_path_of_the_file_is_not_taken_from_here(home, con
     assert settings.roots == {"user": Path("/home/me/memory")}
     assert read(home, model="m", api_key_file="here").api_key_file == Path("here")
     for bad in ("/a\0b", "/a\ud800b"):
-        assert "is no path" in refused(home, {"MUNIMENT_API_KEY_FILE": bad})
+        assert "is not a valid path" in refused(home, {"MUNIMENT_API_KEY_FILE": bad})
 
 
 # -- the environment
@@ -166,9 +166,9 @@ def test_a_models_name_prints_on_a_line(home, configure):
     unseen = (*(f"canary{each}x" for each in "\n\u2003\u202e\u200b\u115f\udcff"), "canary\x1b[2J")
     for name in (" ", " m", "m ", "m\n", "x" * (MAX_MODEL_CHARS + 1), *unseen):
         for told in (refused(home, model=name), refused(home, {"MUNIMENT_MODEL": name})):
-            assert "a model's name has 1 to 200 printable" in told, name
+            assert "invalid model name: use 1 to 200 printable" in told, name
     configure("model = ''")
-    assert "a model's name has" in refused(home)
+    assert "invalid model name" in refused(home)
 
 
 def test_there_are_five_protocols_and_the_adapter_speaks_them(home):
@@ -176,8 +176,8 @@ def test_there_are_five_protocols_and_the_adapter_speaks_them(home):
         assert read(home, {"MUNIMENT_PROTOCOL": protocol}).protocol == protocol
         assert OpenAIModel("m", base_url=SERVER, protocol=protocol).protocol == protocol
     for bad in ("JSON", "json ", "xml", "\x1b[2J"):
-        assert "there are auto, tools, json, text and decide" in refused(home, {"MUNIMENT_PROTOCOL": bad})
-    assert "on_model_failure is rules or fail, not 'stop'" in refused(home, on_model_failure="stop")
+        assert "use one of auto, tools, json, text or decide" in refused(home, {"MUNIMENT_PROTOCOL": bad})
+    assert "invalid on_model_failure 'stop': use rules or fail" in refused(home, on_model_failure="stop")
 
 
 def test_a_flag_about_a_language_model_is_no_use_to_the_rules_which_files_may_prepare(home, configure):
@@ -197,13 +197,13 @@ STRINGS = (
 )
 RELATIVE = "api_key_file is relative"
 FILES = {
-    "rules = 'x'": "unknown key 'rules'; there are policy, model, base_url, api_key_file, protocol, on_",
+    "rules = 'x'": "unknown key 'rules'; known keys are policy, model, base_url, api_key_file, protocol, on_",
     "api_key = 'canary'": "unknown key 'api_key'",
     "Policy = 'own'": "unknown key 'Policy'",
     **{text: f"{text.partition(' ')[0]} must be a string" for text in STRINGS},
-    "api_key_file = 'canary'": f"{RELATIVE}; give an absolute path",
+    "api_key_file = 'canary'": f"{RELATIVE}; use an absolute path",
     "api_key_file = ''": RELATIVE,
-    'api_key_file = "/a\\u0000b"': "is no path",
+    'api_key_file = "/a\\u0000b"': "is not a valid path",
     "policy_signers = 'signers'": "policy_signers is relative",
     "embeddings = 'model'": "embeddings is relative",
     **dict.fromkeys(("roots = 'x'", "[roots]\nuser = 1"), "roots must be a table"),
@@ -217,13 +217,13 @@ def test_what_the_file_may_not_say_is_told(home, configure):
         configure(text)
         told = refused(home)
         assert words in told
-        assert "config.toml" in told or words in {"no home directory", "is no path"}
+        assert "config.toml" in told or words in {"no home directory", "is not a valid path"}
 
 
 def test_a_configuration_that_went_away_or_whose_home_is_a_file_is_not_taken_for_none(home, tmp_path):
     """It may have asked for a stricter policy than the default."""
     (home / "config.toml").symlink_to(home / "elsewhere.toml")
-    assert "leads nowhere" in refused(home)
+    assert "broken link" in refused(home)
     (file := tmp_path / "file").write_text("no directory")
     assert ("cannot be read: Not a directory" in refused(file), file.read_text()) == (True, "no directory")
 
@@ -323,9 +323,11 @@ def test_white_space_around_a_key_is_no_part_of_it(tmp_path, key_of):
 
 NO_KEYS = {
     b" \n": "is empty",
-    **{f"{CANARY}{text}".encode(): "holds no key" for text in (" x", "\x00", "\x7f", "\x1b[2J", "é")},
-    **dict.fromkeys((f"KEY=1\n{CANARY}".encode(), f"\ufeff{CANARY}".encode()), "holds no key"),
-    **dict.fromkeys((CANARY.encode() + b"\xff", CANARY.encode("utf-16")), "holds no key"),
+    **{
+        f"{CANARY}{text}".encode(): "contains no valid key" for text in (" x", "\x00", "\x7f", "\x1b[2J", "é")
+    },
+    **dict.fromkeys((f"KEY=1\n{CANARY}".encode(), f"\ufeff{CANARY}".encode()), "contains no valid key"),
+    **dict.fromkeys((CANARY.encode() + b"\xff", CANARY.encode("utf-16")), "contains no valid key"),
     **{f"{CANARY}{each * MAX_KEY_BYTES}".encode(): f"is longer than {MAX_KEY_BYTES} bytes" for each in "x "},
 }
 
@@ -346,7 +348,7 @@ def test_a_key_that_was_given_for_the_name_of_a_file_is_not_repeated(tmp_path, n
     monkeypatch.chdir(tmp_path)
     for key in (CANARY, f"{CANARY}/x", f"{CANARY}{'x' * 400}"):
         for given in ({"api_key_file": key}, {"environment": {"MUNIMENT_API_KEY_FILE": key}}):
-            assert "take the path of a file that holds the key" in no_key(by_any=False, **given)
+            assert "need the path of a file that contains the key" in no_key(by_any=False, **given)
 
 
 def test_a_key_comes_in_pieces_through_an_open_descriptor(key_of):

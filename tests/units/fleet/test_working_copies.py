@@ -343,7 +343,7 @@ def test_a_home_that_is_removed_has_no_copy_that_answers(nodes):
     commit(one, new("user/a.md", b"# A\n"))
     with psycopg.connect(nodes.fleet.superuser, options="-c search_path=muniment") as owner:
         owner.execute("DELETE FROM home WHERE home = %s", (nodes.home,))
-    raised(MunimentError, files, one, match="no such home")
+    raised(MunimentError, files, one, match="the home does not exist")
 
 
 def test_a_copy_follows_to_where_a_file_is_as_it_was_or_went_and_comes_anew_where_there_is_too_much(
@@ -375,4 +375,9 @@ def test_a_root_that_somebody_gave_another_name_in_the_ledger_is_told(nodes):
     one = nodes.copy("one")
     commit(one, new("user/a.md", b"# A\n"))
     nodes.execute("UPDATE root SET path = 'elsewhere' WHERE path = 'user'")
-    raised(ManagedMemoryUnavailable, files, nodes.copy("two"), match="not as they were written")
+    raised(
+        ManagedMemoryUnavailable,
+        files,
+        nodes.copy("two"),
+        match="list of roots was changed by another program",
+    )

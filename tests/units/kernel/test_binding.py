@@ -49,11 +49,11 @@ def test_what_is_no_directory_is_refused_with_the_reason_and_advice(directory, t
     monkeypatch.chdir(directory)
     (tmp_path / "link").symlink_to(tmp_path / "missing")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    assert refused("") == "no directory is given for it"
+    assert refused("") == "no directory is configured; give the path of one"
     for path, reason in (
-        *((tmp_path / "missing", "does not exist; create it"), (tmp_path / "link", "leads nowhere")),
+        *((tmp_path / "missing", "does not exist; create it"), (tmp_path / "link", "missing target")),
         *((tmp_path / "loop", "cannot be opened"), (directory / "note.md", "is not a directory")),
-        ("nul\0", "is not a path"),
+        ("nul\0", "is not a valid path"),
     ):
         assert reason in refused(path)
 
@@ -66,12 +66,12 @@ def test_a_directory_that_others_have_or_write_is_refused_with_the_remedy(direct
         assert f"mode {mode:04o}" in reason
         assert reason.endswith(f"run: chmod go-w {directory}")
     (tmp_path / "link").symlink_to(directory)
-    assert f"{directory} (where the link {tmp_path / 'link'} leads)" in refused(tmp_path / "link")
+    assert f"{directory} (the target of the link {tmp_path / 'link'})" in refused(tmp_path / "link")
     directory.chmod(0o700)
     us = os.geteuid()
     with monkeypatch.context() as patch:
         patch.setattr(os, "geteuid", lambda: us + 1)
-        assert f"belongs to user {us}, not to us ({us + 1})" in refused(directory)
+        assert f"belongs to user {us}, not to user {us + 1};" in refused(directory)
     if us == 0:
         os.chown(directory, 65_534, 65_534)
         assert "belongs to user 65534" in refused(directory)
@@ -101,8 +101,8 @@ def test_a_root_inside_around_or_equal_to_what_is_kept_apart_is_refused(director
     inside.mkdir()
     missing = directory / "not" / "yet"
     for kept, relation in (
-        *((inside, f"lies around {inside}"), (tmp_path, f"lies inside {tmp_path}")),
-        *((missing, f"lies around {missing}"), (directory / "note.md" / "below", "lies around")),
+        *((inside, f"contains {inside}"), (tmp_path, f"is inside {tmp_path}")),
+        *((missing, f"contains {missing}"), (directory / "note.md" / "below", "contains")),
     ):
         assert relation in refused(directory, apart_from=[kept])
     real = Path.stat
@@ -113,7 +113,7 @@ def test_a_root_inside_around_or_equal_to_what_is_kept_apart_is_refused(director
         return real(path, **keywords)
 
     monkeypatch.setattr(Path, "stat", failing)
-    assert "cannot tell where" in refused(directory, apart_from=[tmp_path / "state"])
+    assert "cannot check the path" in refused(directory, apart_from=[tmp_path / "state"])
 
 
 def test_roots_of_several_scopes_must_lie_apart(directory, tmp_path):
@@ -121,7 +121,7 @@ def test_roots_of_several_scopes_must_lie_apart(directory, tmp_path):
     for made in (below, beside):
         made.mkdir(mode=0o700)
     for roots, told in (
-        ({"user": directory, "project": below}, "lies around the root of scope 'project'"),
+        ({"user": directory, "project": below}, "contains the root of scope 'project'"),
         ({"user": directory, "project": directory}, "is the same directory as the root of scope 'project'"),
         ({"project": beside, "user": missing}, "does not exist"),
     ):
@@ -142,7 +142,7 @@ def test_a_policy_lies_in_no_root_by_any_name_and_is_written_by_nobody_else(dire
     for bound in bind_outside({"user": directory}, [policy], frozenset()).values():
         bound.close()
     lies = raised(PolicyInvalid, bind_outside, {"user": directory}, [directory / "note.md"], frozenset())
-    assert "lies in the root" in str(lies)
+    assert "is in the root" in str(lies)
     (directory / "p.toml").hardlink_to(policy)
     links = frozenset({(policy.stat().st_dev, policy.stat().st_ino)})
     with pytest.raises(PolicyInvalid, match="by another name"):

@@ -244,7 +244,7 @@ def test_text_and_the_path_of_another_scope_lead_nowhere_not_even_to_a_call():
     for act in (failing.open_file, failing.read_bytes, failing.list_directory, failing.examine, opening):
         for wrong in ("note.md", "", b"note.md", Path("note.md"), text):
             raised(TypeError, act, wrong)
-        raised(ValueError, act, at("project", "note.md"), match="project is not beneath the root of user")
+        raised(ValueError, act, at("project", "note.md"), match="project is not the scope of this root, user")
 
 
 def test_a_path_is_passed_on_as_it_is_and_so_is_a_name_that_no_path_may_hold(root):

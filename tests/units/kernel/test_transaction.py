@@ -70,7 +70,7 @@ def test_write_that_ends_without_its_locks_is_not_completed(ground, journal):
         assert (ground.user / "n.md").exists()
     with pytest.raises(KeyError):
         written.finish(())
-    with pytest.raises(RuntimeError, match="before it is finished"):
+    with pytest.raises(RuntimeError, match="without a call of finish"):
         writing.close()
     assert len(journal.unfinished(ground.roots)) == 1
     with opened(ground, journal, parts) as tx, tx.recover() as (recovered,):
@@ -124,7 +124,7 @@ def test_block_without_finish_is_rolled_back_and_an_error(ground, journal):
         with tx.recover():
             pass
         with (
-            pytest.raises(RuntimeError, match="before it is finished"),
+            pytest.raises(RuntimeError, match="without a call of finish"),
             tx.write(tx.judge(tx.resolve(parts)[0])) as writing,
         ):
             writing.land()

@@ -321,7 +321,7 @@ def test_only_a_temporary_name_is_staged_withdrawn_under_or_discarded(topic):
 REASONS = [
     *((errno.ENOSPC, "the disk is full"), (errno.EDQUOT, "the disk quota is used up")),
     *((errno.EROFS, "the file system is read-only"), (errno.EIO, "the disk reports an error")),
-    *((errno.EACCES, "may not write there"), (errno.EXFULL, "the system refused: Exchange full")),
+    *((errno.EACCES, "may not write there"), (errno.EXFULL, "the system reports Exchange full")),
 ]
 
 

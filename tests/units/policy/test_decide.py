@@ -46,7 +46,7 @@ def test_an_empty_policy_denies_everything():
             verdict = empty.decide(verb, path(text))
             assert isinstance(verdict, Deny), (verb, text)
             assert (verdict.rule, verdict.layer) == ("default", "own")
-            assert "nothing at all" in verdict.reason
+            assert "nothing; continue without it" in verdict.reason
             assert isinstance(empty.decide_directory(path(text)), Deny)
         assert not empty.reaches(verb, Scope("user"))
 
@@ -129,7 +129,7 @@ def test_a_refusal_is_one_line_that_names_the_rule_and_a_few_of_what_would_be_gr
     with pytest.raises(Refused) as caught:
         strict.require(Verb.MODIFY, path("user/pinned/a.md"))
     assert (caught.value.rule, caught.value.layer) == ("pinned", "strict")
-    told = "the rule 'pinned' forbids to modify user/pinned/a.md; use another name or folder"
+    told = "the rule 'pinned' does not let you modify user/pinned/a.md; use another name or folder"
     assert str(caught.value) == told
     with pytest.raises(Refused, match=r"lets you create only /project/\*\.md, ") as caught:
         strict.require(Verb.CREATE, path("user/a/b/c.md"))

@@ -23,7 +23,7 @@ def test_no_file_extends_itself_by_any_spelling_nor_is_its_own_remote_ancestor(t
         own = Path(write(tmp_path / str(number) / "here" / "own.toml", extends=[spelling]))
         (own.parent / "link.toml").symlink_to("own.toml")
         (own.parent / "hard.toml").hardlink_to(own)
-        assert refused(own, "by way of own").rule == "E121", spelling
+        assert refused(own, "through own").rule == "E121", spelling
     own = write(tmp_path / "own.toml", extends=["./mid.toml"])
     write(tmp_path / "mid.toml", extends=["./loop/own.toml"])
     (tmp_path / "loop").symlink_to(tmp_path)

@@ -95,7 +95,7 @@ BAD = [
 
 
 def test_a_link_to_what_has_no_name_here_is_a_bad_name_that_does_not_tell_it():
-    told = "user/t/l.md leads to a name that this memory cannot hold; use another file"
+    told = "user/t/l.md points to a name that is not allowed in this memory; use another file"
     for target in BAD:
         with pytest.raises(BadName) as caught:
             resolve(path("t/l.md"), {"t/l.md": target})

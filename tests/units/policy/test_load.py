@@ -268,7 +268,7 @@ def with_denies(*patterns, verbs=("modify",), name="d"):
 def test_a_pattern_that_no_path_can_match_is_silent_and_any_name_of_a_rule_is_fine(monkeypatch):
     long = ("x" * 256, "*" + "x" * 256, "\xe9" * 128)
     for pattern in (*SILENT.replace("\n", "").split("|"), *long):
-        told = "matches no path that the name grammar allows, so it denies nothing"
+        told = "matches no path that the name grammar allows; correct or remove it"
         assert list(defects(with_denies(pattern))) == [PatternDefect("deny", "d", pattern, "E201", told)]
     assert list(defects(with_denies("b", name="default"))) == []
     monkeypatch.setattr(Judge, "_denied", lambda *_: None)
@@ -303,10 +303,10 @@ def test_a_pattern_that_does_not_fire_for_one_verb_is_told_and_does_not_load(mon
     monkeypatch.setattr(Judge, "_denied", lambda *asked: None if asked[1] == Verb.READ else real(*asked))
     found = list(defects(with_denies("b", "c/", verbs=("modify", "read"))))
     assert found == [
-        PatternDefect("deny", "d", pattern, "E201", f"does not keep user/{path} from read")
+        PatternDefect("deny", "d", pattern, "E201", f"does not deny user/{path} for read")
         for pattern, path in (("b", "b"), ("c/", "c/a"))
     ]
     for _ in range(2):  # It is not known to pass when it is tried again.
         problem = refusal(parsed, named("own", SCOPES + deny("b", verbs=["modify", "read"])))
-        assert "pattern 'b' does not keep user/b from read" in problem.problem
+        assert "pattern 'b' does not deny user/b for read" in problem.problem
         assert (problem.rule, problem.where, problem.line) == ("E201", "own deny[d]", 9)

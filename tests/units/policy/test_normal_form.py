@@ -232,7 +232,7 @@ def test_a_pattern_that_pathspec_reads_otherwise_does_not_load_and_is_told_with_
             found = refusal(parsed, named("own", body))
         assert (found.rule, found.where) == ("E204", f"own {kind}"), line
         assert found.problem.split("'")[1] in lines[found.line - 1]
-        assert "means something else to pathspec, for user/" in found.problem
+        assert "has another meaning for pathspec, for user/" in found.problem
     parsed(named("own", body))
 
 

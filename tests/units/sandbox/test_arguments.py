@@ -68,7 +68,7 @@ def test_what_is_none_of_the_five_is_no_tool(tmp_path):
     for tool in ("", "bash", "READ_FILE", "read_file ", "__init__", None, 1, [], {}, ("ls",)):
         outcome = call(tool, {})
         assert (outcome.verdict, outcome.code) == ("error", "unknown_tool"), tool
-        assert outcome.text == "no such tool; the tools are read_file, grep, ls, write_file, edit"
+        assert outcome.text == "unknown tool; the tools are read_file, grep, ls, write_file, edit"
 
 
 @pytest.mark.threat("T-RUN-03", control="argument_sizes")

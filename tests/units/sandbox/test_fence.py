@@ -94,7 +94,7 @@ def test_a_policy_that_requires_the_fence_refuses_a_run_without_and_says_what_to
     with nothing_left_open(), pytest.raises(ConfinementUnavailable) as caught:
         Sandbox("hardened", roots)
     assert caught.value.offered is Enforcement.PARTIAL
-    for words in ("the kernel does not hold", "seccomp", "muniment doctor"):
+    for words in ("the kernel does not enforce", "seccomp", "muniment doctor"):
         assert words in str(caught.value)
 
 

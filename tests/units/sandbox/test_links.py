@@ -47,14 +47,17 @@ def test_grep_goes_through_a_link_where_its_path_does_and_tells_the_one_name(roo
     everything = [two, "user/real.md:1: alpha", one]
     for pattern, path, lines in (
         *(("alpha", "", everything), ("alpha", "user", everything)),
-        *(("alpha", "user/here", [*everything, "[user/here leads to user]"]), ("alpha", "user/topic", [one])),
-        ("alpha", "user/t/", [one, "[user/t leads to user/topic]"]),
-        ("two", "user/t/w.md", [two, "[user/t/w.md leads to user/other/two.md]"]),
-        ("nothing", "user/l.md", ["no matches", "[user/l.md leads to user/real.md]"]),
+        *(
+            ("alpha", "user/here", [*everything, "[user/here points to user]"]),
+            ("alpha", "user/topic", [one]),
+        ),
+        ("alpha", "user/t/", [one, "[user/t points to user/topic]"]),
+        ("two", "user/t/w.md", [two, "[user/t/w.md points to user/other/two.md]"]),
+        ("nothing", "user/l.md", ["no matches", "[user/l.md points to user/real.md]"]),
     ):
         assert told("grep", pattern=pattern, path=path).text.split("\n") == lines
     assert told("grep", pattern="alpha", path="user/f.md").code == "not_a_file"
-    assert told("read_file", path="user/f.md").text == "user/f.md leads to a folder; name a file in it"
+    assert told("read_file", path="user/f.md").text == "user/f.md is a folder; give a file in it"
 
 
 @pytest.mark.threat("T-PATH-14", control="both_names")
@@ -64,8 +67,8 @@ def test_what_is_denied_under_either_name_shows_in_no_listing_and_no_search(root
     links = {"t": "topic", "s.md": "topic/secret.md"}
     denied = [(["list"], ["/user/t/one.md", "/user/topic/secret.md"]), (["read"], ["/user/t/unread.md"])]
     told = bench(roots, strict(deny=denied), links=links)
-    assert told("ls", path="user/t").text == "unread.md (13 bytes)\n[1 in all]\n[user/t leads to user/topic]"
-    assert told("grep", pattern="alpha", path="user/t").text == "no matches\n[user/t leads to user/topic]"
+    assert told("ls", path="user/t").text == "unread.md (13 bytes)\n[1 in all]\n[user/t points to user/topic]"
+    assert told("grep", pattern="alpha", path="user/t").text == "no matches\n[user/t points to user/topic]"
     assert "s.md" not in told("ls", path="user").text
     assert told("grep", pattern="alpha", path="user/s.md").code == "refused"
     assert told("ls", path="user/topic").text == "one.md (10 bytes)\nunread.md (13 bytes)\n[2 in all]"
@@ -87,14 +90,14 @@ def test_a_search_of_one_file_needs_to_list_and_to_read_it_under_both_names(root
         assert told("grep", pattern="alpha", path=path).code == "refused"
     assert told("grep", pattern="alpha", path="user/l.md").verdict == "allow"
     outcome = told("edit", path="user/unread.md", old_string="alpha", new_string="beta")
-    assert outcome.text == "changed user/real.md; user/unread.md leads there", "no line of it is shown"
+    assert outcome.text == "changed user/real.md; user/unread.md points there", "no line of it is shown"
 
 
 def test_a_refusal_of_what_a_link_leads_to_names_the_rule_and_not_the_name(roots):
     put(roots["user"], "private/hidden-name.md", "alpha\n")
     policy = strict(deny=[(list(Verb), ["/user/private/"])])
     told = bench(roots, policy, links={"l.md": "private/hidden-name.md", "p": "private"})
-    text = "user/l.md meets a link, and the rule 'test-deny-0' forbids this of its target; use another name"
+    text = "user/l.md has a link, and the rule 'test-deny-0' denies this for its target; use another name"
     for tool, arguments in (
         *(("read_file", {}), ("ls", {}), ("grep", {"pattern": "alpha"}), ("write_file", {"content": "x\n"})),
         ("edit", {"old_string": "alpha", "new_string": "x"}),

@@ -175,7 +175,7 @@ def test_no_worker_imports_from_what_everybody_may_write_is_relative_or_is_not_t
     monkeypatch.syspath_prepend(tmp_path)
     assert import_directories(["planted_module", "planted_module"]) == (str(tmp_path),)
     tmp_path.chmod(0o777)
-    raised(ConfinementUnavailable, import_directories, ["planted_module"], match="writable by everybody")
+    raised(ConfinementUnavailable, import_directories, ["planted_module"], match="writable by every user")
     tmp_path.chmod(0o700)
     for name in ("no_such_package_anywhere", "sys"):
         raised(ConfinementUnavailable, import_directories, [name], match="not installed")
@@ -243,7 +243,7 @@ def test_what_cannot_be_asked_is_told_and_a_full_control_socket_is_asked_again(s
     for roots, told in (
         ({f"s{number}": root for number in range(100)}, "at most"),
         ({"s" * 20_000: root}, "at most"),
-        ({"user": 10_000}, "could not be asked"),
+        ({"user": 10_000}, "could not be sent"),
     ):
         raised(WorkerLost, steady.spawn, roots, soon(), match=told)
     os.close(root)

@@ -24,7 +24,7 @@ def bench(tmp_path):
 def test_an_answer_is_bounded_and_says_what_it_left_out_and_how_to_go_on(bench):
     put(bench.user, "a.md", "".join(f"line {number}\n" for number in range(1, 11)))
     first = bench("read_file", path="user/a.md", offset=2, limit=3).text
-    assert first == "3\tline 3\n4\tline 4\n5\tline 5\n[truncated: 10 lines in all; read on with offset=5]"
+    assert first == "3\tline 3\n4\tline 4\n5\tline 5\n[truncated: 10 lines in all; continue with offset=5]"
     assert bench("read_file", path="user/a.md", offset=5).text.endswith("10\tline 10")
     assert bench("read_file", path="user/a.md", offset=10).text == "[empty]"
     put(bench.user, "long.md", "x" * 500_000 + "\nshort\n")

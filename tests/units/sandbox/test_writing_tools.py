@@ -66,7 +66,7 @@ def test_a_secret_is_refused_wherever_it_would_be_written_or_left_out_where_a_po
     assert bench.pending() == {}
     bench = make_bench(tmp_path / "redacting", strict(content=Content(secrets="redact")))
     put(bench.user, "a.md", f"old {key}\n")
-    left_out = "; what looked like a secret was left out"
+    left_out = "; a possible secret was removed"
     assert write(bench, "b.md", f"a {key}\n").text == f"created user/b.md (26 bytes){left_out}"
     assert edit(bench, "old", "new").text == f"changed user/a.md{left_out}"
     contents = [b"new (redacted github-token)\n", b"a (redacted github-token)\n"]

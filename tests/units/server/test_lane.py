@@ -80,7 +80,7 @@ def test_a_row_that_somebody_edited_makes_the_ledger_unavailable(ledgered):
     for column, value in edits.items():
         lane = ledgered.lane(column)
         edit(ledgered, f"{column} = '{value}'", submit(lane))
-        raised(ManagedMemoryUnavailable, lane.claim, match="not as it was written")
+        raised(ManagedMemoryUnavailable, lane.claim, match="was changed after it was written")
 
 
 def test_an_end_that_no_reader_could_make_sense_of_is_refused_where_it_is_made():

@@ -131,7 +131,7 @@ def test_names_beyond_the_limit_make_the_view_incomplete_until_they_are_gone(roo
     root.put("a/3.md")
     view = root.refresh()
     assert rels(view) == ["b.md", "c.md"]  # What has grown beyond it is passed over whole.
-    assert view.odd() == (Odd("a", "the memory holds more than 5 names"),)
+    assert view.odd() == (Odd("a", "the memory contains more than 5 names"),)
     (root.top / "a/1.md").unlink()
     assert rels(root.refresh()) == ["a/2.md", "a/3.md", "b.md", "c.md"]
     monkeypatch.setattr("muniment.kernel.listing.MAX_ENTRIES", 1)
@@ -215,7 +215,7 @@ def test_a_file_that_changes_within_the_tick_of_the_last_look_is_found(root):
 
 def test_an_edit_in_place_and_a_second_name_elsewhere_are_found_by_a_sweep(settled, tmp_path):
     path, second = settled.top / B, tmp_path / "second.md"
-    hard = (Odd(B, "leads outside the memory (hardlink)"),)
+    hard = (Odd(B, "points outside the memory (hardlink)"),)
     path.write_text("# Edited\n")
     links = (int, "Edited", ()), (lambda: os.link(path, second), None, hard), (second.unlink, "Edited", ())
     for act, name, odd in links:
@@ -266,14 +266,14 @@ def test_what_could_not_be_listed_is_tried_again_and_not_taken_for_unchanged(set
 
 B, ONE = "one/b.md", "one"
 
-SYMLINK = "leads outside the memory (symlink)"
+SYMLINK = "points outside the memory (symlink)"
 
 
 @pytest.mark.parametrize(
     ("what", "act", "beside", "odd", "complete"),
     [
         (B, lambda at: at.symlink_to("secret.md"), "one/x.md", (Odd(B, SYMLINK),), True),
-        (B, Path.mkdir, "one/x.md", (Odd(B, "became a directory while it was looked at"),), False),
+        (B, Path.mkdir, "one/x.md", (Odd(B, "became a directory while it was read"),), False),
         (B, lambda _: None, "one/x.md", (), True),
         (ONE, lambda at: at.symlink_to("../moved"), "y.md", (Odd(ONE, SYMLINK),), True),
     ],

@@ -123,7 +123,7 @@ def test_an_index_of_a_persons_has_its_name_back_where_another_one_cannot_be_wri
 @over_both
 def test_a_ledger_that_nobody_commits_to_begins_nothing(ground):
     journal = LedgerJournal(ground.state, ground.roots)
-    raised(ValueError, journal.begin, None, new_token(), match="nobody asks")
+    raised(ValueError, journal.begin, None, new_token(), match="cannot commit")
     assert unfinished(ground.state, [root_key(ground.state, root) for root in ground.roots.values()]) == ()
 
 
@@ -144,7 +144,7 @@ def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace(ground, changes, call,
     assert len(told) >= 3
     assert all(reason in each for each in told)
     # The first fault behind the entries is that of an index, which is written but not synced.
-    assert [reason in note and "is behind" in note for note in done.notes] == [True] * (call == "write")
+    assert [reason in note and "is out of date" in note for note in done.notes] == [True] * (call == "write")
     assert len(done.changes) == 4
     assert not list(ground.base.rglob(".muniment-*"))
     for scope in ("user", "project"):
@@ -180,7 +180,7 @@ def test_a_commit_that_cannot_be_taken_back_is_taken_back_before_the_next_one(gr
         )
         unavailable(ground.commit, *both, run=by("task-1"), match=told)
     assert ground.contents() != before
-    assert any("took back task-1" in note for note in ground.commit(new("user/later.md")).notes)
+    assert any("rolled back task-1" in note for note in ground.commit(new("user/later.md")).notes)
     assert entries_of(ground) == {**before, "user/later.md": sha(b"new\n")}
 
 
@@ -213,7 +213,7 @@ def test_a_lock_that_somebody_holds_is_waited_for_until_the_deadline_by_a_commit
     assert len(unfinished(ground.state, [root_key(ground.state, ground.roots["user"])])) == 1
 
 
-TOOK_BACK = "took back task-1, which was interrupted; run it again"
+TOOK_BACK = "rolled back task-1, which was interrupted; run it again"
 
 
 @contextmanager
@@ -264,7 +264,7 @@ def test_where_nothing_may_be_written_nothing_is_taken_back_and_a_note_says_so(g
 @pytest.mark.parametrize("path", ["user/new/n.md", "user/a.md", "user/topic/t.md"])
 def test_what_somebody_wrote_between_crash_and_recovery_is_kept_and_told(ground, path):
     (ground.base / path).write_bytes(b"by hand\n")
-    assert f"{path} was changed since and is left alone (recovery_conflict)" in recovered(ground)
+    assert f"{path} was changed since then and is not rolled back (recovery_conflict)" in recovered(ground)
     for other in {"user/a.md", "user/topic/t.md", path}:
         expected = b"by hand\n" if other == path else STANDING[other]
         assert (ground.base / other).read_bytes() == expected, other
@@ -277,7 +277,7 @@ def test_commit_below_owner_that_recovers_names_no_path(ground):
     (ground.base / "user/a.md").write_bytes(b"by hand\n")
     run = by("task-2", trust=Trust.AGENT)
     notes = ground.commit(new("user/own.md", b"# O\nown\n"), run=run).notes
-    assert "a file of it was changed since and is left alone (recovery_conflict)" in notes
+    assert "one of its files was changed since then and is not rolled back (recovery_conflict)" in notes
     assert not any("user/a.md" in note for note in notes)
 
 
@@ -325,11 +325,11 @@ def test_each_root_is_recovered_when_somebody_opens_it(ground):
 @pytest.mark.usefixtures("before")
 def test_an_index_that_cannot_be_written_holds_up_no_recovery_and_no_commit(ground):
     with patch.object(upkeep, "write_index", broken):
-        assert any("the index of user is behind" in note for note in recovered(ground))
+        assert any("the index of user is out of date" in note for note in recovered(ground))
         assert (ground.user / "a.md").read_bytes() == b"# A\nalpha\n"
         assert recovered(ground) == ()
         done = ground.commit(new("user/later.md"))
-        assert any("the index of user is behind" in note for note in done.notes)
+        assert any("the index of user is out of date" in note for note in done.notes)
     ground.commit(new("user/last.md"))
     assert upkeep.verify(ground.state, ground.roots["user"], STRICT).problems == ()
 
@@ -343,7 +343,9 @@ def test_what_a_peer_put_under_a_temporary_name_is_kept_whatever_it_is_and_ours_
     ours.write_bytes((ground.user / "MEMORY.md").read_bytes())
     theirs.write_bytes(b"a person's own words\n")
     link.symlink_to(ground.outside / "secret.md")
-    assert "user/memory-before-muniment.md holds what somebody wrote meanwhile" in recovered(ground)
+    assert "user/memory-before-muniment.md contains text that another program wrote meanwhile" in recovered(
+        ground
+    )
     assert (ground.user / "memory-before-muniment.md").read_bytes() == b"a person's own words\n"
     assert [path for path in (ours, theirs) if path.exists()] == []
     assert link.is_symlink()
@@ -523,7 +525,7 @@ def test_a_disk_that_stays_broken_is_told_with_the_files_that_are_not_taken_back
         raise StoreConflict(("user/topic/t.md",))
 
     with nth(Directory, "replace", 2, deed):
-        told = unavailable(apply, writes[1:], match="changed by someone else").reason
+        told = unavailable(apply, writes[1:], match="changed by another process").reason
     assert "could not be rolled back for user/a.md; the next command" in told
     assert (ground.user / "a.md").read_bytes() == b"a after\n"
     assert not [*ground.base.rglob("*.tmp"), *ground.user.glob("fresh")]

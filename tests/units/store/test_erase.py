@@ -222,7 +222,7 @@ def test_what_is_an_index_or_not_known_or_not_ours_is_refused_and_nothing_change
     ground.commit(new("project/x.md"), run=by("task-1"))
     before, kept = ground.photograph(), records(ground.state)
     rows = [
-        ("user/MEMORY.md user/index/x.md /user", errors.Refused, "indexes are made from entries"),
+        ("user/MEMORY.md user/index/x.md /user", errors.Refused, "indexes are generated from entries"),
         ("user/none.md task-9", errors.NotFound, None),
         ("user/../x.md /etc/passwd user/link.md", errors.PathEscape, None),
         ("task-1", errors.InvalidScope, "another directory"),
@@ -272,7 +272,7 @@ def test_the_check_names_the_files_that_hold_a_piece(ground, where):
     for before, held, pieces in ((1 << 20, text[:20], 5), ((1 << 20) - 8, text[:16], 1)):
         backup.write_bytes(b"x" * before + held)
         assert left_over(text, where) == {"my-own-backup": pieces}
-    raised(errors.ConfigInvalid, left_over, b"too short", where, match="shorter than 16 bytes")
+    raised(errors.ConfigInvalid, left_over, b"too short", where, match="fewer than 16 bytes")
 
 
 def test_what_a_plain_deletion_leaves_in_pages_log_and_catalog_is_scrubbed(ground):
@@ -428,7 +428,13 @@ def test_a_task_that_runs_and_holds_it_must_end_first(ground, where, lane, monke
     monkeypatch.setattr(module, "_remove", lambda *args, **more: (lane.claim(), real(*args, **more))[1])
     before = ground.contents(), records(ground.state)
     assert plan("user/x.md", where).lane_tasks == 1
-    raised(errors.DeadlineExceeded, erase, "user/x.md", where, match=f"{running.id} runs and holds it")
+    raised(
+        errors.DeadlineExceeded,
+        erase,
+        "user/x.md",
+        where,
+        match=f"{running.id} is running and contains the text",
+    )
     assert when != "before" or (ground.contents(), records(ground.state)) == before
     assert lane.get(running.id).arguments == {"content": text.decode()}
     lane.finish(lane.get(running.id), Ended("failed", error={"code": "remember_failed"}))

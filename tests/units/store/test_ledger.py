@@ -229,7 +229,7 @@ def test_an_erased_body_needs_a_later_erasure_that_names_it_and_is_not_forged(st
         return verify(state).problems
 
     gone = "UPDATE record SET body = NULL WHERE seq = ?"
-    said = "its body is gone, and no later erasure says so"
+    said = "its body is missing, and no later erasure lists it"
     begin_chain(state)
     assert problems((gone, 2)) == (f"record 2: {said}",)
     append(state, AT, audit.ERASE, None, {"records": [2]})
@@ -272,7 +272,7 @@ def test_a_head_reads_back_as_it_was_written_and_nothing_else_is_one_and_another
     for head in (Head(0, bytes(32)), Head(10**18 - 1, bytes(range(32)))):
         assert Head.parse(f" {head}\n") == head
     for text in ("", "5", "5:", "5:00", "-1:" + "0" * 64, "5:" + "g" * 64, "٣:" + "0" * 64):
-        raised(ConfigInvalid, Head.parse, text, match="no head")
+        raised(ConfigInvalid, Head.parse, text, match="invalid head")
 
 
 # -- The outbox: an event exactly if what it tells of was committed, by a number that is never used again.
@@ -291,7 +291,7 @@ def test_a_row_that_somebody_edited_so_that_it_says_nothing_is_told_as_that(stat
     add(state)
     with state.ledger.transaction() as connection:
         connection.execute("UPDATE event SET data = '{'")
-    raised(ManagedMemoryUnavailable, numbers, state, match="not as it was written")
+    raised(ManagedMemoryUnavailable, numbers, state, match="was changed after it was written")
 
 
 def test_a_commit_is_told_once_it_is_done_with_the_roots_that_it_changed_alone(ground):

@@ -210,14 +210,14 @@ def test_what_is_new_changed_or_removed_is_shown_whole_and_as_a_difference_with_
     assert text.splitlines()[-1] == f"digest {each.digest(POLICY)}"
     before = b"one\ntwo\nthree\n"
     each = waiting(Proposed("user/a.md", digest(before), b"one\n2\nthree\n"))
-    assert "@ line 2\n- two\n+ 2\nwhole text:\n| one\n| 2\n| three\n" in shown(each, a=before)
+    assert "@ line 2\n- two\n+ 2\ncomplete text:\n| one\n| 2\n| three\n" in shown(each, a=before)
     for now, approved in (({"a": before}, True), ({"a": b"other\n"}, False), ({}, False)):
         assert ("cannot be approved" in shown(each, **now)) != approved
     text = shown(waiting(removals=(claim("user/a.md", b"one\n"),)), a=b"one\n")
     assert "user/a.md (removed)\n@ line 1\n- one\n" in text
     assert "+ " not in text
     each = waiting(new("user/n.md"), claims=(claim("user/a.md", b"x"), claim("user/b.md", None)))
-    rests = f"rests on user/a.md: as it was, {digest(b'x')[:16]}\nrests on user/b.md: it was not there\n"
+    rests = f"depends on user/a.md: unchanged, {digest(b'x')[:16]}\ndepends on user/b.md: missing before\n"
     assert rests in shown(each, a=b"x")
     assert shown(each, a=b"y", b=b"z").count("(changed since)") == 2
     before, after = b"a\n" * 5000, b"b\n" * 5000  # Compared by no more than it costs.
@@ -229,7 +229,7 @@ def test_what_is_new_changed_or_removed_is_shown_whole_and_as_a_difference_with_
 @pytest.mark.threat("T-HUM-01", control="marked_lines")
 def test_no_text_forges_a_line_of_ours(before, after):
     marks = "@ line", "- ", "+ ", "| "
-    ours = (*marks, "review ", "asked ", "waits ", "user/a.md (", "whole text:", "digest ")
+    ours = (*marks, "review ", "requested ", "waits ", "user/a.md (", "complete text:", "digest ")
     each = waiting(Proposed("user/a.md", digest(before.encode()), after.encode()))
     for line in shown(each, a=before.encode()).split("\n"):
         assert line == "" or line.startswith(ours)

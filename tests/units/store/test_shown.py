@@ -69,10 +69,10 @@ def test_what_was_erased_is_no_longer_told_on_either_side(place):
     erase(PATH, EraseGround(place.state, place.roots, place.policy, patience()))
     for task in one, two:
         error = raised(errors.Erased, content_of, place, PATH, task)
-        assert f"what {task} left at {PATH} was erased" in str(error)
+        assert f"the text that {task} left at {PATH} was erased" in str(error)
         raised(errors.Erased, diff_of, place, PATH, task)
     error = raised(errors.Erased, content_before, place.state, key(place), AT, two)
-    assert f"what {two} found at {PATH} was erased" in str(error)
+    assert f"the text that {two} found at {PATH} was erased" in str(error)
 
 
 def test_history_and_records_are_the_latest_ones_and_in_their_order(place):

@@ -131,15 +131,15 @@ def test_who_hangs_while_it_opens_writes_or_reads_is_waited_for_only_so_long(dir
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)
     monkeypatch.setattr(state, "BUSY_SECONDS", 0.05)
     with state._alone(directory):
-        unavailable(State, directory, match="another process has kept it locked")
+        unavailable(State, directory, match="another process has locked it for")
     with State(directory) as one, State(directory) as two:
         with one.ledger.transaction():
-            unavailable(append, two, AT, "test", None, {}, match="another process has kept it busy")
+            unavailable(append, two, AT, "test", None, {}, match="another process has locked it for")
             assert len(two.ledger.rows("SELECT * FROM record")) == 1  # Readers do not wait.
         reader = two.ledger._connection.execute("SELECT * FROM record UNION ALL SELECT * FROM record")
         reader.fetchone()
         append(one, AT, "test", None, {})
-        unavailable(one.ledger.drain, match="busy")
+        unavailable(one.ledger.drain, match="locked")
         reader.close()
         one.ledger.drain()
         assert (directory / "ledger.db-wal").stat().st_size == 0
@@ -150,7 +150,7 @@ def test_a_key_of_another_size_that_others_may_read_or_that_is_missing_is_refuse
     whole = path.read_bytes()
     for content in (b"", whole[:31], whole + b"x"):
         path.write_bytes(content)
-        refused(directory, "instead of 32; bring it back")
+        refused(directory, "instead of 32; restore it")
     path.write_bytes(whole)
     for mode in (0o640, 0o604, 0o700):
         path.chmod(mode)
@@ -170,7 +170,7 @@ def test_a_directory_or_a_database_that_is_not_this_users_alone_is_refused(direc
     real = os.access
     for path in (directory / "ledger.db", directory / "catalog.db"):
         with patch.object(os, "access", lambda at, mode, path=path: Path(at) != path and real(at, mode)):
-            refused(directory, "this user may not read and write it")
+            refused(directory, "this user cannot read and write it")
         moved = path.rename(tmp_path / path.name)
         path.symlink_to(moved)
         refused(directory, "is a symbolic link")
@@ -257,7 +257,7 @@ def test_a_catalog_that_is_none_is_begun_anew_and_a_ledger_is_told_and_left_alon
     if damage != "empty":
         broken = DAMAGES[damage](ledger.read_bytes())
         ledger.write_bytes(broken)
-        error = unavailable(State, directory, match="damaged or no database; bring it back")
+        error = unavailable(State, directory, match="damaged or not a database; restore it")
         assert ledger.read_bytes() == broken
         with closing(open_catalog(path)) as catalog:
             assert not catalog.is_damaged(error)
@@ -293,12 +293,12 @@ def test_a_file_system_without_shared_memory_is_refused(tmp_path, monkeypatch):
 
 
 SENTENCES = {
-    sqlite3.SQLITE_FULL: "make room and try again",
-    sqlite3.SQLITE_IOERR_SHMSIZE: "make room and try again",
+    sqlite3.SQLITE_FULL: "free some space and try again",
+    sqlite3.SQLITE_IOERR_SHMSIZE: "free some space and try again",
     sqlite3.SQLITE_IOERR_READ: "the disk reports an error",
     sqlite3.SQLITE_READONLY_DIRECTORY: "read-only",
-    sqlite3.SQLITE_CANTOPEN: "see that this user may write in its directory",
-    sqlite3.SQLITE_CORRUPT_INDEX: "bring it back from a backup",
+    sqlite3.SQLITE_CANTOPEN: "check that this user can write to its directory",
+    sqlite3.SQLITE_CORRUPT_INDEX: "restore it from a backup",
     sqlite3.SQLITE_MISUSE: "the words of SQLite",
 }
 

@@ -1,9 +1,9 @@
-"""What holds a worker once code that is not ours runs in it: the clean process it comes from, and its fence.
+"""The confinement of a worker against native code: the clean process that forks it, and its kernel fence.
 
-Start with `layers` (what a worker gives up), then `zygote` (where it is forked), `pool` (the broker's end)
-and `wire` (what they say to each other).
+Start with `layers` (the rights that a worker drops), then `zygote` (which forks it), `pool` (the broker's
+end) and `wire` (their messages).
 
-Elsewhere than on Linux importing any of it is `PlatformUnsupported`.
+On systems other than Linux, importing any of these raises `PlatformUnsupported`.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """System calls by name: the tiers of the filter, and the numbers of both machines.
 
-Checked against the kernel's headers by `tests/units/sandbox/test_seccomp.py`, where these are installed.
+Checked against the kernel's headers by `tests/units/sandbox/test_seccomp.py`, if they are installed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PASSED: Final = _names(
     rt_sigprocmask rt_sigreturn restart_syscall exit exit_group clock_gettime getrandom getpid gettid
     """
 )
-"""What a worker may call. One way to open files is added to these, and `mmap`; the filter looks at the
+"""System calls that a worker may make. One way to open files and `mmap` are added; the filter checks the
 arguments of a few."""
 
 FATAL: Final = _names(
@@ -44,8 +44,8 @@ FATAL: Final = _names(
     tee vmsplice sendfile copy_file_range timer_create clock_settime settimeofday adjtimex clock_adjtime
     """
 )
-"""What kills a worker: starting, tracing or reaching other processes, the network, changing files, names or
-mounts, other identities, kernel interfaces that have a history of holes."""
+"""System calls that kill a worker: starting, tracing or accessing other processes, the network, changing
+files, names or mounts, other identities, kernel interfaces with a history of vulnerabilities."""
 
 NUMBERS: Final[Mapping[str, Mapping[str, int]]] = {
     "x86_64": _numbers(
@@ -107,4 +107,4 @@ NUMBERS: Final[Mapping[str, Mapping[str, int]]] = {
         """
     ),
 }
-"""Number of each call by machine; calls that a machine has not are left out."""
+"""Number of each call by machine; calls that a machine lacks are left out."""

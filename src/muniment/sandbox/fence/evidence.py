@@ -1,12 +1,12 @@
-"""What holds a worker, as the broker may believe it: what the worker reports, less what the kernel denies.
+"""The confinement of a worker: the worker's report, checked against the kernel's view of the process.
 
-E1 a layer that the worker calls missing is missing. E2 `seccomp`, `no_new_privs` and `capabilities` are
-asked of the kernel from outside, in `/proc/PID/status`; where that says otherwise, or nothing, the layer
-is missing whatever the worker says. A filter counts if the worker has more of them than this process,
-which a container may have filtered already. E3 `full` takes every layer but `mdwe`.
+E1 a layer that the worker reports as missing is missing. E2 `seccomp`, `no_new_privs` and `capabilities` are
+read from the kernel, in `/proc/PID/status`. If they differ there or cannot be read, the layer is missing,
+even if the worker reports it as present. A seccomp filter counts if the worker has more filters than this
+process, which a container may have filtered already. E3 `full` requires every layer except `mdwe`.
 
-The report comes from our own code in a fresh fork, before it was told anything; it is no word of a worker
-that was taken over. Attacked by `tests/units/sandbox/test_evidence.py`.
+The report comes from Muniment's code in a fresh fork, before it received any data. A worker that was taken
+over could not have sent it. Tested with attacks by `tests/units/sandbox/test_evidence.py`.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from muniment.kernel.names import Enforcement
 from muniment.names import FenceLayer, Held
 
 DISPENSABLE: Final = frozenset({FenceLayer.MDWE})
-"""Layers without which `full` is still full: another one holds the same."""
+"""Layers that `full` does not require: another layer has the same effect."""
 
 _WITNESSED: Final[Mapping[FenceLayer, tuple[str, str]]] = {
     FenceLayer.SECCOMP: ("Seccomp", "2"),
     FenceLayer.NO_NEW_PRIVS: ("NoNewPrivs", "1"),
     FenceLayer.CAPABILITIES: ("CapEff", "0000000000000000"),
 }
-"""Field of `/proc/PID/status`, and what it says of a worker that is held."""
+"""Field of `/proc/PID/status`, and its value in a confined worker."""
 
 _FILTERS: Final = "Seccomp_filters"
 
 
 def what_holds(reported_missing: Collection[FenceLayer], status: str, ours: str) -> Held:
-    """Judge a worker's report (E1 to E3).
+    """Check a worker's report and return its confinement (E1 to E3).
 
     Args:
-        reported_missing: what the worker says.
-        status: what `/proc/PID/status` says of it; empty: nothing.
-        ours: what that says of this process.
+        reported_missing: layers that the worker reports as missing.
+        status: `/proc/PID/status` of the worker; empty: unknown.
+        ours: `/proc/PID/status` of this process.
     """
     fields, own = _fields(status), _fields(ours)
     denied = {layer for layer, (name, value) in _WITNESSED.items() if fields.get(name) != value}
-    # Kernels before 5.9 do not count filters; there the field is missing on both sides.
+    # Kernels before 5.9 do not count filters; with these the field is missing in both.
     if _FILTERS in fields and int(fields[_FILTERS]) <= int(own.get(_FILTERS, "0")):
         denied.add(FenceLayer.SECCOMP)
     missing = tuple(layer for layer in FenceLayer if layer in denied or layer in reported_missing)
@@ -55,7 +55,7 @@ def _fields(status: str) -> dict[str, str]:
 
 
 def read_status(pid: int) -> str:
-    """What the kernel says of a process; empty where it cannot be asked."""
+    """Return `/proc/PID/status` of a process; empty if it cannot be read."""
     try:
         return Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     except OSError:

@@ -1,24 +1,25 @@
-"""The kernel fence: what a forked worker gives up, for good, before it reads the first byte of its run.
+"""The kernel fence: a forked worker drops rights permanently, before it reads the first byte of its run.
 
-In this order, since each step takes away what the later ones do not need:
+In this order, since each step removes what the later ones do not need:
 
-1. `LIMITS`: bounds on what it can use up.
-2. `CAPABILITIES`: every capability, of every set; so root is an ordinary user who owns root's files.
-3. `DUMPABLE`: not traceable, and its memory not readable, by others of the same user.
-4. `MDWE`: no memory becomes executable that was writable.
-5. `NO_NEW_PRIVS`: needed by the next two, and no set-user-ID program helps it.
-6. `LANDLOCK`: files only for reading and only beneath its roots.
-7. `SECCOMP`: the system calls that serving takes.
+1. `LIMITS`: limits on its resources.
+2. `CAPABILITIES`: every capability, of every set; then root is an ordinary user who owns root's files.
+3. `DUMPABLE`: other processes of the same user cannot trace it or read its memory.
+4. `MDWE`: writable memory never becomes executable.
+5. `NO_NEW_PRIVS`: required by the next two; set-user-ID programs have no effect.
+6. `LANDLOCK`: files only for reading and only under its roots.
+7. `SECCOMP`: only the system calls that serving needs.
 
-- F1 a layer that `put_up` does not call missing holds: each was asked for, and all but `mdwe` are tried once,
-  read back, or confirmed from outside (`evidence.py`), so that a kernel which accepts and does nothing is
-  found out.
-- F2 a layer that cannot be had is reported with its errno, and the rest is put up all the same. Whoever
-  requires more ends the worker before it is told anything (`muniment.sandbox.sandbox`).
-- F3 native code cannot take a layer down again.
+- F1 a layer that `put_up` does not report as missing is in force. Each is requested; all but `mdwe` are also
+  tried once, read back, or confirmed from outside (`evidence.py`). So a kernel that accepts a call without
+  effect is detected.
+- F2 an unavailable layer is reported with its errno, and the other layers are still set up. A caller that
+  requires more ends the worker before it receives any data (`muniment.sandbox.sandbox`).
+- F3 native code cannot remove a layer.
 
-Does not hold: a limit on processes binds no process of user 0. What Landlock and seccomp leave open stands
-beside them below. Attacked by `tests/units/sandbox/test_fence.py`, and on the spot by `muniment doctor`.
+Not guaranteed: a limit on processes does not apply to user 0. The gaps of Landlock and seccomp are listed
+with them below. Tested with attacks by `tests/units/sandbox/test_fence.py`, and on the machine by
+`muniment doctor`.
 
 Standard library only. Runs once in each worker and cannot be undone, so it is excluded from coverage and run
 in real workers by those tests.
@@ -42,23 +43,23 @@ from muniment.sandbox.fence.wire import MAX_ROOTS
 
 # -- landlock ----------------------------------------------------------------------------------------
 #
-# Landlock: what a process may do with files, TCP and signals, by rules that only ever shrink.
+# Landlock: the rights of a process on files, TCP and signals, by rules that can only be tightened.
 #
-# - L1 after `restrict`, files can be opened for reading beneath the given directories and for nothing else
+# - L1 after `restrict`, files can be opened for reading under the given directories and for no other access
 #   anywhere: not written, created, removed, linked, moved or executed.
 # - L2 a root is given as a descriptor, so no path is looked up again and no link is followed.
-# - L3 where the ABI has them, no TCP port is bound or connected to, no abstract socket outside the worker
-#   is connected to, and no process outside is signalled.
+# - L3 if the ABI supports it, no TCP port can be bound or connected to, no abstract socket outside the worker
+#   can be connected to, and no process outside can be signalled.
 #
-# Does not hold: ABI 1 and 2 cannot forbid truncation. No ABI forbids to look up a name or to ask for
-# metadata (an O_PATH open and `fstat`, `stat`), UDP, `chmod`, `utime` or sockets on paths: but for the
-# first, that is for seccomp, below. Descriptors that are open already stay as they are.
+# Not guaranteed: ABI 1 and 2 cannot deny truncation. No ABI can deny name lookups or metadata (an O_PATH open
+# and `fstat`, `stat`), UDP, `chmod`, `utime` or sockets on paths. Except for the first, seccomp denies these,
+# see below. Descriptors that are already open do not change.
 #
-# ABI 9 and later add rights over calls that seccomp refuses whole; nothing here asks for them.
+# ABI 9 and later add rights over calls that seccomp denies completely; this module does not request them.
 # Source: landlock(7), `linux/landlock.h`.
 
 MIN_ABI: Final = 3
-"""The first ABI that can forbid truncation; with less, L1 has a hole."""
+"""The first ABI that can deny truncation; with a lower one, L1 has a gap."""
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG: Final = 1
@@ -80,12 +81,12 @@ _RULESET: Final = struct.Struct("=QQQ")
 """`landlock_ruleset_attr`: rights over files, rights over the network, and scopes."""
 
 _PATH_BENEATH: Final = struct.Struct("=Qi")
-"""`landlock_path_beneath_attr`: the rights that are left, and where."""
+"""`landlock_path_beneath_attr`: the allowed rights, and the directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """What a ruleset takes charge of, as the kernel's bit masks; what no rule allows is then denied."""
+    """The rights that a ruleset controls, as the kernel's bit masks; without a rule they are denied."""
 
     files: int
     network: int
@@ -93,7 +94,7 @@ class Handled:
 
 
 def handled_by(abi: int) -> Handled:
-    """Everything that a kernel of this ABI can deny, as far as known here."""
+    """Return all rights that a kernel of this ABI can deny and this module knows."""
     files = _FIRST_RIGHTS
     for since, right in ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV)):
         if abi >= since:
@@ -106,20 +107,20 @@ _syscall.restype = ctypes.c_long
 
 
 def offered_abi() -> int:
-    """The ABI of this kernel, as far as this process may use it; 0: none."""
+    """Return the ABI of this kernel that this process may use; 0: none."""
     version: int = _syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION_FLAG))
     return max(version, 0)
 
 
 def restrict(roots: Sequence[int], abi: int) -> None:
-    """Restrict this thread, and what it starts, for good (L1 to L3).
+    """Restrict this thread and its children permanently (L1 to L3).
 
     Args:
-        roots: directories beneath which files may be read and listed; O_PATH will do.
-        abi: of this kernel, at least 1.
+        roots: directories under which files may be read and listed; O_PATH is enough.
+        abi: ABI of this kernel, at least 1.
 
     Raises:
-        OSError: the kernel refuses; nothing is restricted then. EPERM: `no_new_privs` is not set.
+        OSError: the kernel denies it; nothing is restricted. EPERM: `no_new_privs` is not set.
     """
     handled = handled_by(abi)
     attributes = _RULESET.pack(handled.files, handled.network, handled.scoped)
@@ -135,7 +136,7 @@ def restrict(roots: Sequence[int], abi: int) -> None:
 
 
 def _checked(result: int) -> int:
-    """What a system call answered, unless that is an error."""
+    """Return the result of a system call, or raise its error."""
     if result < 0:
         raise last_error()
     return result
@@ -143,36 +144,36 @@ def _checked(result: int) -> int:
 
 # -- seccomp -----------------------------------------------------------------------------------------
 #
-# The system calls that a fenced worker may make, as a classic BPF program of the kernel.
+# The system calls that a confined worker may make, as a classic BPF program of the kernel.
 #
-# Three tiers. `ALLOWED`: what serving a run takes, and nothing that names a file but `openat2`. `FATAL`:
-# what no library tries innocently; it kills the process, and the broker sees SIGSYS. Everything else:
-# EPERM, which a library may survive that feels its way.
+# Three tiers. `ALLOWED`: the calls that serving a run needs; the only one with a file name is `openat2`.
+# `FATAL`: calls that no library makes innocently; they kill the process, and the broker sees SIGSYS. All
+# others: EPERM, which a library that probes for features may survive.
 #
-# - S1 a call outside `ALLOWED` has no effect, whatever its number, ABI or architecture.
+# - S1 a call outside `ALLOWED` has no effect, with any number, ABI or architecture.
 # - S2 no memory becomes executable: `mmap` and `mprotect` with PROT_EXEC are fatal.
 # - S3 messages on a socket are plain bytes: any flag of `sendto` but MSG_NOSIGNAL, and any of `recvfrom`,
-#   is fatal (out-of-band bytes have a history of holes). Clocks of other processes cannot be read.
-# - S4 the filter stays for good and holds for every thread and child.
+#   is fatal (out-of-band bytes have a history of vulnerabilities). Clocks of other processes cannot be read.
+# - S4 the filter is permanent and applies to every thread and child.
 #
-# Does not hold: the kernel shows a filter the numbers of a call and not what pointers lead to, so `openat2`
-# is allowed with any flags and path. Landlock judges what is opened for reading or writing; what neither
-# sees is a name that is only looked up, by O_PATH: `fstat` then tells metadata, and a network or user-space
-# file system hears the name; nor what is opened for neither, by access mode 3, which no call allowed here
-# can use.
+# Not guaranteed: a filter sees the arguments of a call but not the memory of pointers, so `openat2` is
+# allowed with any flags and path. Landlock checks files that are opened for reading or writing. Neither layer
+# checks a name that is only looked up by O_PATH: `fstat` then returns metadata, and a network or user-space
+# file system learns the name. Neither checks a file opened without access, by access mode 3, which no
+# allowed call can use.
 #
 # Tables and programs are pure functions of the architecture, checked against the kernel's headers and run
-# by an interpreter of their own in `tests/units/sandbox/test_seccomp.py`. Source: seccomp(2);
-# `linux/filter.h`, `linux/audit.h`; `asm/unistd_64.h` (x86-64), `asm-generic/unistd.h`.
+# by an interpreter in `tests/units/sandbox/test_seccomp.py`. Source: seccomp(2); `linux/filter.h`,
+# `linux/audit.h`; `asm/unistd_64.h` (x86-64), `asm-generic/unistd.h`.
 
 OPENERS: Final = ("openat2", "openat")
-"""How a worker opens files: by the first, or where the kernel has it not by the second, never by both."""
+"""How a worker opens files: by the first, or by the second if the kernel lacks the first, never by both."""
 
 _ARCHITECTURES: Final[Mapping[str, int]] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """AUDIT_ARCH_X86_64 and AUDIT_ARCH_AARCH64."""
 
 _X32_BIT: Final = 0x4000_0000
-"""Set in the numbers of x32, a second ABI with other tables; numbers from here up are fatal on x86-64."""
+"""Set in the numbers of x32, a second ABI with other tables; numbers from this value are fatal on x86-64."""
 
 _KILL, _EPERM, _ALLOW = 0x8000_0000, 0x0005_0000 | errno.EPERM, 0x7FFF_0000
 _LOAD, _RETURN, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT = 0x20, 0x06, 0x15, 0x35, 0x45
@@ -183,7 +184,7 @@ _PROT_EXEC: Final = 4
 _MSG_NOSIGNAL: Final = 0x4000
 _ALL_BITS: Final = 0xFFFF_FFFF
 _OTHER_CLOCKS: Final = _ALL_BITS & ~0xF
-"""Set in some bit by every clock that is no clock of the system: those of processes are negative."""
+"""Bits of which every clock except the system's clocks sets some: those of processes are negative."""
 
 _INSTRUCTION: Final = struct.Struct("<HBBI")
 
@@ -198,14 +199,14 @@ class _Program(ctypes.Structure):
 
 
 def program(machine: str, opener: str) -> bytes:
-    """The filter of a worker.
+    """Return the filter of a worker.
 
     Args:
         machine: `x86_64` or `aarch64`.
         opener: one of `OPENERS`.
 
     Returns:
-        Instructions of 8 bytes, as the kernel takes them; some hundreds.
+        Instructions of 8 bytes in the kernel's format; some hundreds.
     """
     numbers = NUMBERS[machine]
     actions = {numbers[name]: _KILL for name in FATAL if name in numbers}
@@ -228,10 +229,10 @@ def program(machine: str, opener: str) -> bytes:
 
 
 def install(filter_program: bytes) -> None:
-    """Hold this thread, and what it starts, to `filter_program` for good.
+    """Apply `filter_program` to this thread and its children permanently.
 
     Raises:
-        OSError: the kernel refuses; nothing is filtered then. EACCES: `no_new_privs` is not set.
+        OSError: the kernel denies it; nothing is filtered. EACCES: `no_new_privs` is not set.
     """
     code = _Program(len(filter_program) // _INSTRUCTION.size, filter_program)
     words = (ctypes.c_ulong(_MODE_FILTER), ctypes.byref(code), ctypes.c_ulong(0), ctypes.c_ulong(0))
@@ -239,7 +240,7 @@ def install(filter_program: bytes) -> None:
 
 
 def _by_argument(number: int, index: int, bits: int, action: int, otherwise: int) -> list[_Instruction]:
-    """Decide the call `number` by whether an argument has any of `bits`; other calls go on behind these."""
+    """Return code that decides the call `number` by `bits` of an argument; other calls continue after it."""
     return [
         (_IF_EQUAL, 0, 4, number),
         (_LOAD, 0, 0, _AT_ARGUMENTS + 8 * index),
@@ -250,11 +251,11 @@ def _by_argument(number: int, index: int, bits: int, action: int, otherwise: int
 
 
 def _ranges(actions: Mapping[int, int], *, endless: bool) -> Iterator[tuple[int, int]]:
-    """(first number, action) of each run of numbers with one action, from 0 upwards.
+    """Yield (first number, action) of each run of numbers with one action, from 0 upwards.
 
     Args:
-        actions: by number; any other number is refused with EPERM.
-        endless: whether the highest of them stands for all numbers above it, too.
+        actions: by number; any other number is denied with EPERM.
+        endless: whether the highest number also covers all numbers above it.
     """
     highest = max(actions)
     last: int | None = None
@@ -268,29 +269,29 @@ def _ranges(actions: Mapping[int, int], *, endless: bool) -> Iterator[tuple[int,
 
 
 def _search(ranges: tuple[tuple[int, int], ...]) -> list[_Instruction]:
-    """A binary search for the number at hand, which the kernel runs at each call not plainly allowed."""
+    """Return a binary search for the number; the kernel runs it for calls that are not allowed directly."""
     if len(ranges) == 1:
         return [(_RETURN, 0, 0, ranges[0][1])]
     middle = len(ranges) // 2
     below, above = _search(ranges[:middle]), _search(ranges[middle:])
-    # A jump reaches 255 instructions, and packing a longer one fails; the longest here takes half of that.
+    # A jump spans at most 255 instructions, and packing a longer one fails; the longest here is half of that.
     return [(_IF_AT_LEAST, len(below), 0, ranges[middle][0]), *below, *above]
 
 
 # -- fence -------------------------------------------------------------------------------------------
 
 MEMORY_BYTES: Final = 128 << 20
-"""Address space that a worker may add to what it was forked with. The largest call, a grep over the largest
-files and the largest pattern take half of it together."""
+"""Address space that a worker may add after the fork. The largest call, a grep over the largest files and the
+largest pattern need half of it together."""
 
 DATA_BYTES: Final = 160 << 20
-"""Bytes of private writable memory, what it was forked with included."""
+"""Bytes of private writable memory, including the memory at the fork."""
 
 CPU_SECONDS: Final = 300
-"""Processor time of one worker: as much as the wall clock gives a run that waits in a queue."""
+"""Processor time of one worker: as much as the wall-clock limit of a run that waits in a queue."""
 
 OPEN_FILES: Final = MAX_ROOTS + 32
-"""Highest descriptor number and one: its roots, its socket, and a directory open at each depth."""
+"""Highest descriptor number plus one: its roots, its socket, and a directory open at each depth."""
 
 _PR_SET_DUMPABLE, _PR_GET_DUMPABLE = 4, 3
 _PR_CAPBSET_READ, _PR_CAPBSET_DROP = 23, 24
@@ -301,23 +302,23 @@ _PR_SET_MDWE, _PR_MDWE_REFUSE_EXEC_GAIN = 65, 1
 _CAPABILITY_VERSION_3: Final = 0x2008_0522
 _CAPABILITY_SETS_BYTES: Final = 24
 _MAX_CAPABILITIES: Final = 64
-"""What the sets of that version have room for."""
+"""Number of capabilities in the sets of that version."""
 
 _FILTERS: Final = {(machine, opener): program(machine, opener) for machine in NUMBERS for opener in OPENERS}
 
 
 Missing = Mapping[FenceLayer, int]
-"""Layers that do not hold, each with the errno of the system."""
+"""Layers that are not in force, each with the errno of the system."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """What the steps need to know.
+    """The input of the steps.
 
     Attributes:
-        roots: descriptors beneath which the worker may read.
-        landlock_abi: what the kernel offers; 0: nothing.
-        machine: as `os.uname` names it.
+        roots: descriptors under which the worker may read.
+        landlock_abi: the kernel's ABI; 0: none.
+        machine: machine name from `os.uname`.
     """
 
     roots: Sequence[int]
@@ -326,15 +327,15 @@ class Grounds:
 
 
 def put_up(roots: Sequence[int]) -> Missing:
-    """Fence this process in. It has one thread and needs no further import.
+    """Set up the fence around this process, which must have one thread and need no further import.
 
     Args:
-        roots: descriptors beneath which it may read from here on.
+        roots: descriptors under which it may read from now on.
 
     Returns:
-        What could not be had; empty: everything holds.
+        The unavailable layers; empty: all layers are in force.
 
-    Cost: about 1 ms, most of it the kernel's, checking the filter.
+    Cost: about 1 ms, mostly in the kernel, which checks the filter.
     """
     grounds = Grounds(roots, offered_abi(), os.uname().machine)
     missing: dict[FenceLayer, int] = {}
@@ -347,18 +348,18 @@ def put_up(roots: Sequence[int]) -> Missing:
 
 
 def prctl(option: int, *words: int) -> int:
-    """Control this process (prctl(2)); its result, where it has one.
+    """Control this process (prctl(2)); return the result, if it has one.
 
     Raises:
-        OSError: the kernel refuses, or is too old.
+        OSError: the kernel denies it, or is too old.
     """
-    # Unused arguments must be zero, and unsigned long like the rest.
+    # Unused arguments must be zero, and unsigned long like the others.
     padded = [ctypes.c_ulong(word) for word in (*words, 0, 0, 0, 0)[:4]]
     return _checked(LIBC.prctl(ctypes.c_int(option), *padded))
 
 
 def set_undumpable() -> None:
-    """Let no other process of this user trace this one or read its memory, now or after it crashed."""
+    """Prevent processes of this user from tracing this one or reading its memory, even after a crash."""
     _lower(resource.RLIMIT_CORE, 0)
     prctl(_PR_SET_DUMPABLE, 0)
 
@@ -370,23 +371,23 @@ def _limit(_grounds: Grounds) -> None:
     _lower(resource.RLIMIT_FSIZE, 0)
     _lower(resource.RLIMIT_NPROC, 0)
     _lower(resource.RLIMIT_CORE, 0)
-    # Last, since its size cannot be told where /proc is not mounted.
+    # Last, since its size is unknown if /proc is not mounted.
     _lower(resource.RLIMIT_AS, _address_space() + MEMORY_BYTES)
 
 
 def _lower(limit: int, value: int) -> None:
-    """Set a limit for good; to less where a parent set less."""
+    """Set a limit permanently; to a lower value if a parent set one."""
     _, hard = resource.getrlimit(limit)
     lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
     try:
         resource.setrlimit(limit, (lowest, lowest))
-    except ValueError:  # What Python makes of EPERM.
+    except ValueError:  # Python converts EPERM to it.
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM)) from None
     _expect(resource.getrlimit(limit) == (lowest, lowest))
 
 
 def _address_space() -> int:
-    """Bytes that this process has mapped."""
+    """Return the number of bytes that this process has mapped."""
     fd = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     try:
         return int(os.read(fd, 100).split()[0]) * resource.getpagesize()
@@ -395,7 +396,7 @@ def _address_space() -> int:
 
 
 def _expect(held: bool) -> None:  # noqa: FBT001
-    """Raise unless what the kernel accepted also holds."""
+    """Raise unless a setting that the kernel accepted is in force."""
     if not held:
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
 
@@ -407,8 +408,8 @@ def _drop_capabilities(_grounds: Grounds) -> None:
             if prctl(_PR_CAPBSET_READ, capability) == 1:
                 prctl(_PR_CAPBSET_DROP, capability)
         except OSError as error:
-            # EINVAL: this kernel has no more of them. EPERM: only a privileged process may drop one; where no
-            # privilege can be gained, the set bounds nothing.
+            # EINVAL: this kernel has no more capabilities. EPERM: only a privileged process may drop one; if
+            # no privilege can be gained, the set has no effect.
             if error.errno not in {errno.EINVAL, errno.EPERM}:
                 raise
             break
@@ -436,7 +437,7 @@ def _landlock(grounds: Grounds) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     restrict(grounds.roots, grounds.landlock_abi)
     try:
-        # Every worker opened this before (`zygote._isolate`), so that only this layer can refuse it now.
+        # Every worker opened this before (`zygote._isolate`), so only this layer can deny it now.
         os.close(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
     except PermissionError:
         _expect(grounds.landlock_abi >= MIN_ABI)
@@ -463,4 +464,4 @@ STEPS: Mapping[FenceLayer, Callable[[Grounds], None]] = {
     FenceLayer.LANDLOCK: _landlock,
     FenceLayer.SECCOMP: _seccomp,
 }
-"""How each layer is put up; they raise OSError."""
+"""The step that sets up each layer; steps raise OSError."""

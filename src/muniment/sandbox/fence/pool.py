@@ -1,13 +1,13 @@
-"""Where workers come from: one clean zygote per broker process, one worker per run.
+"""The source of workers: one clean zygote per broker process, one worker per run.
 
-P1 A worker comes from a process that never held the broker's environment or memory (`zygote.py`).
+P1 A worker comes from a process that never had the broker's environment or memory (`zygote.py`).
 P2 Threads may spawn at once; no thread waits for another's worker.
-P3 A process is replaced when it died, when it hung, when a signal that is not ours ended a worker of it, and
-   after `runs` workers. One that is replaced ends with its last worker; no run is ended for it.
-P4 After a fork of the broker the child has a zygote of its own, and holds no end of the parent's.
+P3 A process is replaced if it died, if it did not respond, if a signal from another process ended one of its
+   workers, and after `runs` workers. A replaced process ends after its last worker; no run is ended for it.
+P4 After a fork of the broker the child has a separate zygote, and no open end of the parent's.
 
-Standard library only, and light: a command line imports this and starts the zygote before anything else.
-Attacked by `tests/units/sandbox/test_pool.py`.
+Standard library only, with few imports: a command line imports this and starts the zygote first.
+Tested with attacks by `tests/units/sandbox/test_pool.py`.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from muniment.sandbox.fence.wire import (
 
 # -- process -----------------------------------------------------------------------------------------
 #
-# One zygote process, seen from the broker: started, asked for workers, ended.
+# One zygote process, from the broker's side: start it, request workers, end it.
 #
-# Everything about one worker comes back on a socket that was made for it alone, so threads that ask at once
-# share nothing but the control socket, whose messages are atomic. When the broker gives up on a request it
-# closes that socket, and the zygote kills the worker that nobody will own. `Zygote` decides when a process
-# is started and retired; `zygote.py` is the other end.
+# All reports on a worker arrive on a socket that was created for it, so threads that make requests at once
+# share only the control socket, whose messages are atomic. To drop a request, the broker closes the report
+# socket, and the zygote kills the worker, which would have no owner. `Zygote` decides when a process is
+# started and replaced; `zygote.py` is the other end.
 
 LEAVE_SECONDS: Final = 1.0
-"""Seconds that a zygote has to leave after its control socket closed, before it is killed. It takes about a
-millisecond; one that was stopped never does."""
+"""Seconds that a zygote has to end after its control socket closed, before it is killed. It takes about a
+millisecond; a stopped process never ends."""
 
 _CODE: Final = (
     "import sys; sys.path.extend(sys.argv[3:]); "
@@ -71,13 +71,13 @@ class ZygoteProcess:
 
     Args:
         service: `module:function` that its workers run.
-        directories: absolute directories that it imports from, besides the standard library's. They come
-            behind those, so that nothing in them takes the place of a standard module.
+        directories: absolute directories that it imports from, after those of the standard library, so that
+            no file in them replaces a standard module.
 
     Attributes:
         pid: process id.
-        hired: workers asked for so far.
-        live: workers that were asked for and have not ended.
+        hired: number of workers requested.
+        live: number of requested workers that have not ended.
 
     Raises:
         WorkerLost: it could not be started.
@@ -89,9 +89,9 @@ class ZygoteProcess:
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             self._control, control = _pair(socket.SOCK_SEQPACKET, ours, theirs)
             try:
-                # Empty environment, own session, no standard streams; -I -S: no user site, no cwd on the
+                # Empty environment, new session, no standard streams; -I -S: no user site, no cwd on the
                 # path, no `.pth` files.
-                self._popen = subprocess.Popen(  # noqa: S603 - our own interpreter and a constant program
+                self._popen = subprocess.Popen(  # noqa: S603 - this interpreter and a constant program
                     [sys.executable, "-I", "-S", "-c", _CODE, str(control.fileno()), service, *directories],
                     env={},
                     cwd="/",
@@ -108,11 +108,11 @@ class ZygoteProcess:
         self.pid = self._popen.pid
 
     def is_gone(self) -> bool:
-        """Whether it has ended, as far as the kernel knows already."""
-        return _polled(self._control, 0)  # A hang-up is always told.
+        """Return whether it has ended, as far as the kernel knows."""
+        return _polled(self._control, 0)  # A hang-up is always reported.
 
     def is_ready(self) -> bool:
-        """Whether it said that it is ready; it may have ended since."""
+        """Return whether it has reported that it is ready; it may have ended since."""
         return "ready" in self._said()
 
     def wait_ready(self, patience: Patience) -> None:
@@ -120,14 +120,14 @@ class ZygoteProcess:
 
         Raises:
             WorkerLost: it could not import or warm its service, or died.
-            Cancelled, DeadlineExceeded: as `patience` says.
+            Cancelled, DeadlineExceeded: as `patience`.
         """
         patience.wait(self._control.fileno(), select.POLLIN)
         if not self.is_ready():
             raise self._lost()
 
     def hatch(self, roots: Mapping[Scope, int], patience: Patience, ended: Callable[[bool], None]) -> Worker:
-        """Have a worker forked that holds `roots`; these stay the caller's, who closes the worker.
+        """Fork a worker with `roots`, which the caller still owns; the caller closes the worker.
 
         Args:
             roots: descriptors by scope.
@@ -135,8 +135,8 @@ class ZygoteProcess:
             ended: as `Worker`.
 
         Raises:
-            WorkerLost: too many roots, the fork failed, or the zygote died or never came up.
-            Cancelled, DeadlineExceeded: as `patience` says.
+            WorkerLost: too many roots, the fork failed, or the zygote died or never became ready.
+            Cancelled, DeadlineExceeded: as `patience`.
         """
         request = json.dumps({"scopes": list(roots)}).encode()
         if len(roots) > MAX_ROOTS or len(request) > MAX_CONTROL_BYTES:
@@ -145,7 +145,8 @@ class ZygoteProcess:
             sock, their_sock = _pair(socket.SOCK_STREAM, ours, theirs)
             report, their_report = _pair(socket.SOCK_SEQPACKET, ours, theirs)
             self._ask(request, [their_report.fileno(), their_sock.fileno(), *roots.values()], patience)
-            # The kernel holds copies for the zygote now; with ours closed, its end shows as a hang-up.
+            # The kernel has copies for the zygote now; with the copies here closed, its end is visible as a
+            # hang-up.
             theirs.close()
             try:
                 patience.wait(report.fileno(), select.POLLIN)
@@ -157,18 +158,18 @@ class ZygoteProcess:
             return Worker(pid, pidfd, sock, report, ended)
 
     def close(self) -> None:
-        """End the process and all its workers, and wait until it is gone."""
+        """End the process and all its workers, and wait until it has ended."""
         self._control.close()
         try:
             self._popen.wait(LEAVE_SECONDS)
         except subprocess.TimeoutExpired:
-            self._popen.kill()  # our own child, not reaped: the id is still its own
+            self._popen.kill()  # a child of this process, not reaped: the id is not reused
             self._popen.wait()
 
     def forsake(self) -> None:
-        """Let go of it in a fork of the broker, where it is somebody else's child: signal nothing."""
+        """Drop it in a fork of the broker, of which it is not a child: send no signal."""
         self._control.close()
-        # Finds out that there is no such child, which keeps `Popen` from looking after it.
+        # Detects that the child does not exist, so that `Popen` does not wait for it.
         self._popen.poll()
 
     def _ask(self, request: bytes, fds: list[int], patience: Patience) -> None:
@@ -181,7 +182,7 @@ class ZygoteProcess:
             except ConnectionError:
                 raise self._lost() from None
             except OSError as error:
-                raise WorkerLost(f"the zygote could not be asked for a worker: {error}") from error
+                raise WorkerLost(f"the request for a worker could not be sent: {error}") from error
             return
 
     def _hatched(self, report: socket.socket) -> tuple[int, int]:
@@ -197,7 +198,7 @@ class ZygoteProcess:
                 raise self._lost()
 
     def _said(self) -> dict[str, object]:
-        # Looked at and left there: whoever asks next finds it as well, and no thread need tell another.
+        # Peeked at and left in the socket, so that every thread finds it.
         try:
             message = self._control.recv(MAX_CONTROL_BYTES, socket.MSG_PEEK)
             return parse_object(message) if message else {}
@@ -210,7 +211,7 @@ class ZygoteProcess:
 
 
 def receive_report(report: socket.socket) -> tuple[dict[str, object], list[int]]:
-    """What the zygote tells about a worker, as it is now; nothing, or no message: ({}, descriptors)."""
+    """Return the zygote's current report on a worker; ({}, descriptors) if it is missing or invalid."""
     try:
         message, fds, _ = receive_with_fds(report)
     except OSError:
@@ -222,7 +223,7 @@ def receive_report(report: socket.socket) -> tuple[dict[str, object], list[int]]
 
 
 def _disown(report: socket.socket) -> None:
-    """Leave no worker behind that nobody owns: from here on the zygote kills it, what came before we kill."""
+    """Leave no worker without owner: the zygote kills it from now on; this function kills an earlier one."""
     report.shutdown(socket.SHUT_RD)
     _, fds = receive_report(report)
     for pidfd in fds:
@@ -234,7 +235,7 @@ def _disown(report: socket.socket) -> None:
 def _pair(
     kind: socket.SocketKind, ours: contextlib.ExitStack, theirs: contextlib.ExitStack
 ) -> tuple[socket.socket, socket.socket]:
-    """Two connected sockets, each closed by the stack of its side; ours does not block."""
+    """Return two connected sockets, each closed by the stack of its side; the first does not block."""
     try:
         one, other = socket.socketpair(socket.AF_UNIX, kind)
     except OSError as error:
@@ -244,7 +245,7 @@ def _pair(
 
 
 def _polled(what: int | socket.socket, mask: int = select.POLLIN, seconds: float = 0.0) -> bool:
-    """Whether something has an event of `mask`, or hung up, by now or within so many seconds."""
+    """Return whether it has an event of `mask`, or hung up, now or within `seconds`."""
     poller = select.poll()
     poller.register(what, mask)
     return bool(poller.poll(seconds * 1000))
@@ -252,41 +253,41 @@ def _polled(what: int | socket.socket, mask: int = select.POLLIN, seconds: float
 
 # -- worker ------------------------------------------------------------------------------------------
 #
-# A worker, seen from the broker: one run's process and the connection to it.
+# A worker, from the broker's side: one run's process and the connection to it.
 #
-# W1 Nothing that a worker does outlasts the caller's deadline: lies, floods, silence, a drip of bytes, a
-# socket that is closed or not read. W2 Whatever breaks an exchange ends the worker: killed through its
-# pidfd, never by number, and of no further use. A lost answer can so never be taken for the next one. W3 A
+# W1 Nothing that a worker does can delay the caller past its deadline: false messages, floods, silence, slow
+# bytes, a socket that is closed or not read. W2 Any failed exchange ends the worker: it is killed through its
+# pidfd, never by number, and is not used again. So a late response cannot be taken for the next one. W3 A
 # run has ended when its pidfd is readable, and `Worker.close` returns only then. W4 No descriptor is left
-# behind, whichever way a run ends.
+# open, however a run ends.
 #
-# What does not hold: what a worker *says* is checked as a message and no further; nothing here fences it
-# against native code. A worker belongs to the process that spawned it, and not to forks of that. Attacked by
-# `tests/attacks/test_pool_hostile.py`.
+# Not guaranteed: the content of a worker's message is not checked, only its form; this module does not
+# confine native code in it. A worker belongs to the process that spawned it, and not to its forks. Tested
+# with attacks by `tests/attacks/test_pool_hostile.py`.
 
 END_SECONDS: Final = 5.0
-"""Seconds that a killed worker has to be gone; only a process stuck in the kernel needs longer."""
+"""Seconds that a killed worker has to end; only a process stuck in the kernel needs longer."""
 
 GRACE_SECONDS: Final = 0.2
-"""Seconds that a worker has to end by itself once it closed its connection: its exit code says why it did."""
+"""Seconds that a worker has to end after it closed its connection: its exit code gives the reason."""
 
 REPORT_SECONDS: Final = 0.5
-"""Seconds that the zygote has to tell the status of an ended worker. Only a stopped zygote needs longer."""
+"""Seconds that the zygote has to report the status of an ended worker. Only a stopped zygote needs longer."""
 
 
 class Worker:
-    """A worker of one run. One thread speaks to it and closes it; any thread may `kill` it.
+    """A worker of one run. One thread sends to it and closes it; any thread may `kill` it.
 
     Args:
-        pid: for messages only; signals go by `pidfd`.
-        pidfd: readable once the worker ended. This and the sockets are owned from here on.
-        sock: our end of its connection, non-blocking.
-        report: where the zygote tells its exit status, non-blocking.
-        ended: called once, when it ended; with True if a signal that we did not send ended it.
+        pid: for messages only; signals use `pidfd`.
+        pidfd: readable after the worker ended. The object owns this and the sockets.
+        sock: the broker's end of its connection, non-blocking.
+        report: socket on which the zygote reports its exit status, non-blocking.
+        ended: called once, when it ended; with True if a signal of another process ended it.
 
     Attributes:
-        pid: process id, for messages and tests; it may be recycled once the worker was closed.
-        status: once it has ended, how, as wait(2) gives it; None: nobody could tell.
+        pid: process id, for messages and tests; it may be reused after the worker was closed.
+        status: its exit status as returned by wait(2), after it has ended; None: unknown.
     """
 
     def __init__(
@@ -304,11 +305,11 @@ class Worker:
         self.status: int | None = None
         self._fate: str | None = None
         self._killed = False
-        # Reentrant: a signal handler may call `kill` while this very thread is in `close`.
+        # Reentrant: a signal handler may call `kill` while its thread is in `close`.
         self._lock = threading.RLock()
 
     def send(self, header: Mapping[str, object], body: bytes = b"", *, patience: Patience) -> None:
-        """Send one message; nothing the worker said may be unread.
+        """Send one message; every message of the worker must have been received before.
 
         Args:
             header: as `Channel.send`.
@@ -316,8 +317,8 @@ class Worker:
             patience: ends the wait.
 
         Raises:
-            Unsendable: the format cannot carry it. Nothing was sent, and the worker is as it was.
-            WorkerLost: it died, closed its connection, or spoke without being asked. It was ended.
+            Unsendable: the format cannot represent it. Nothing was sent, and the worker is unchanged.
+            WorkerLost: it died, closed its connection, or sent an unrequested message. It was ended.
             Cancelled, DeadlineExceeded: the wait ended. The worker was ended.
         """
         with self._exchange(patience) as ready:
@@ -328,11 +329,11 @@ class Worker:
         """Receive one message: header and body, as `Channel.receive`.
 
         Args:
-            max_body: bytes of body that are accepted.
-            patience: ends the wait for the whole message.
+            max_body: accepted bytes of body.
+            patience: ends the wait for the complete message.
 
         Raises:
-            WorkerLost: it died, closed its connection, or sent no message. It was ended.
+            WorkerLost: it died, closed its connection, or sent an invalid message. It was ended.
             Cancelled, DeadlineExceeded: the wait ended. The worker was ended.
         """
         with self._exchange(patience) as ready:
@@ -341,21 +342,21 @@ class Worker:
     def request(
         self, header: Mapping[str, object], body: bytes = b"", *, max_body: int, patience: Patience
     ) -> tuple[dict[str, object], bytes]:
-        """`send`, then `receive`; raises as these do."""
+        """Call `send`, then `receive`; raise as these do."""
         self.send(header, body, patience=patience)
         return self.receive(max_body=max_body, patience=patience)
 
     def check_alive(self) -> None:
-        """Return while the worker lives: what the system told of `pid` until then, it told of this worker.
+        """Return if the worker is alive. Earlier results of the system for `pid` were then about this worker.
 
         Raises:
-            WorkerLost: it has ended, so the id may be another process's by now.
+            WorkerLost: it has ended, so the id may belong to another process.
         """
         if self._fate is not None or _polled(self._pidfd):
             raise self._lost("ended")
 
     def kill(self) -> None:
-        """End the worker now, whatever it does. It still has to be closed."""
+        """End the worker now, in any state. It still has to be closed."""
         with self._lock:
             if self._fate is None:
                 self._killed = True
@@ -363,10 +364,10 @@ class Worker:
                     signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def close(self) -> None:
-        """Kill the worker if it still runs, wait until it ended, give everything back. May be repeated.
+        """Kill the worker if it still runs, wait until it ended, and close all descriptors. May be repeated.
 
         Raises:
-            WorkerLost: it was killed and is still there after `END_SECONDS`.
+            WorkerLost: it was killed and still exists after `END_SECONDS`.
         """
         self._end("closed")
 
@@ -379,7 +380,7 @@ class Worker:
     @contextlib.contextmanager
     def _exchange(self, patience: Patience) -> Iterator[Ready]:
         if self._fate is not None:
-            raise WorkerLost(f"worker {self.pid} is gone: {self._fate}")
+            raise WorkerLost(f"worker {self.pid} has ended: {self._fate}")
 
         def ready(mask: int) -> None:
             if not patience.wait(self._sock.fileno(), mask, alive=self._pidfd):
@@ -396,11 +397,11 @@ class Worker:
         except OSError as error:
             raise self._lost(f"could not be reached: {error}") from error
         except BaseException as error:
-            self._end(f"given up after {type(error).__name__}")
+            self._end(f"stopped after {type(error).__name__}")
             raise
 
     def _check_silent(self) -> None:
-        # One request in flight: an answer that lies there already belongs to no question.
+        # One request in flight: a response that is already there does not belong to a request.
         try:
             waiting = self._sock.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -409,7 +410,7 @@ class Worker:
             waiting = b""
         if not waiting:
             raise EOFError
-        raise ProtocolViolation("it spoke without being asked")
+        raise ProtocolViolation("it sent a message that was not requested")
 
     def _lost(self, what: str, *, grace: float = 0.0) -> WorkerLost:
         return WorkerLost(f"worker {self.pid} {self._end(what, grace)}")
@@ -426,7 +427,7 @@ class Worker:
                 self._fate = what
                 self._sock.close()
                 if not _polled(self._pidfd, seconds=END_SECONDS):
-                    raise WorkerLost(f"worker {self.pid} was killed and is still there")
+                    raise WorkerLost(f"worker {self.pid} was killed but still exists")
                 status = self.status = self._status()
                 by_signal = status is not None and os.WIFSIGNALED(status) and not self._was_ours(status)
                 self._fate = f"{what} ({describe(status)})"
@@ -448,16 +449,16 @@ class Worker:
 
 
 def describe(status: int | None) -> str:
-    """How a process ended, for people: `exit code 70 (bug)`, `signal SIGKILL`, `status unknown`.
+    """Return how a process ended, for people: `exit code 70 (bug)`, `signal SIGKILL`, `status unknown`.
 
     Args:
-        status: as wait(2) gives it; None: nobody could tell.
+        status: exit status as returned by wait(2); None: unknown.
     """
     if status is None:
         return "status unknown"
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        # Real-time signals have no name of their own.
+        # Real-time signals have no names.
         return f"signal {signal.Signals(number).name if number in set(signal.Signals) else number}"
     code = os.WEXITSTATUS(status)
     return (
@@ -468,7 +469,7 @@ def describe(status: int | None) -> str:
 # -- pool --------------------------------------------------------------------------------------------
 
 SERVICE: Final = "muniment.sandbox.tools.service:serve"
-"""What a worker runs; by name, so that this package imports nothing above it."""
+"""The service of a worker; as a name, so that this package imports no higher one."""
 
 IMPORTS: Final = (
     "muniment",
@@ -479,16 +480,16 @@ IMPORTS: Final = (
     "annotated_types",
     "typing_inspection",
 )
-"""What the service imports besides the standard library."""
+"""Packages that the service imports in addition to the standard library."""
 
 RUNS_PER_ZYGOTE: Final = 1000
-"""Workers of one zygote: they share its address layout and hash seed, which is so renewed now and then."""
+"""Workers of one zygote: they share its address layout and hash seed, which are renewed in this way."""
 
 _ALIVE: Final[weakref.WeakSet[Zygote]] = weakref.WeakSet()
 
 
 class Zygote:
-    """A source of workers. Its process is started at need and replaced as P3 says.
+    """A source of workers. Its process is started on demand and replaced as described in P3.
 
     Args:
         service: `module:function` that workers run.
@@ -508,16 +509,16 @@ class Zygote:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the zygote that workers come from now; None: none was started."""
+        """Return the process id of the current zygote; None: not started."""
         process = self._current
         return None if process is None else process.pid
 
     def start(self) -> None:
-        """Start the process if none runs, without waiting for it: about 2 ms; it is ready some 170 ms later.
+        """Start the process if none runs, without waiting: about 2 ms; it is ready some 170 ms later.
 
         Raises:
             WorkerLost: it cannot be started, or this was closed.
-            ConfinementUnavailable: a directory to import from cannot be relied on.
+            ConfinementUnavailable: a directory to import from is not trustworthy.
         """
         with self._changing():
             self._renew()
@@ -528,32 +529,34 @@ class Zygote:
         Raises:
             WorkerLost: it died, or its service cannot be imported; and as `start`.
             ConfinementUnavailable: as `start`.
-            Cancelled, DeadlineExceeded: as `patience` says.
+            Cancelled, DeadlineExceeded: as `patience`.
         """
         with self._changing():
             process = self._renew()
-            process.live += 1  # Nobody ends it meanwhile; the worker for which this waits comes next.
+            # So that no thread ends it meanwhile; the worker that needs it is spawned next.
+            process.live += 1
         try:
             process.wait_ready(patience)
         finally:
             self._release(process, retire=False)
 
     def spawn(self, roots: Mapping[Scope, int], patience: Patience) -> Worker:
-        """Have a worker forked.
+        """Fork a worker.
 
         Args:
-            roots: descriptors that it may hold, by scope; they stay the caller's. Empty: it sees nothing.
+            roots: descriptors for the worker, by scope; the caller still owns them. Empty: it can read
+                nothing.
             patience: ends the wait.
 
         Returns:
-            A worker that nobody spoke to yet. The caller closes it.
+            A worker that has received no message yet. The caller closes it.
 
         Raises:
             WorkerLost: the zygote died or could not fork; and as `start`.
             ConfinementUnavailable: as `start`.
-            Cancelled, DeadlineExceeded: the wait ended. No worker is left behind.
+            Cancelled, DeadlineExceeded: the wait ended. No worker is left over.
 
-        Cost: about 1 ms with a zygote that is ready; waits for one that is not.
+        Cost: about 1 ms if the zygote is ready; otherwise waits for it.
         """
         patience.check()
         with self._changing():
@@ -563,21 +566,21 @@ class Zygote:
         try:
             return process.hatch(roots, patience, lambda by_signal: self._release(process, retire=by_signal))
         except BaseException as error:
-            # A process that was up and did not answer in time has hung: the next caller gets another one.
+            # A process that was ready and did not answer in time hangs: the next caller gets another one.
             self._release(process, retire=isinstance(error, DeadlineExceeded) and process.is_ready())
             raise
 
     def rest(self) -> None:
-        """End the process that workers come from, unless one of them lives; the next spawn starts another.
+        """End the current process, unless one of its workers is alive; the next spawn starts another.
 
-        Cost: about a millisecond, in which nobody has to wait for this; a process that hangs takes a second.
+        Cost: about a millisecond, without blocking other threads; a second for a process that hangs.
         """
         with self._changing():
             if self._current is not None and self._current.live == 0:
                 self._current = None
 
     def close(self) -> None:
-        """End all processes of this zygote, and with them all their workers. It cannot be used again."""
+        """End all processes of this zygote, and with them all their workers. It cannot be used afterwards."""
         with self._lock:
             self._closed, self._current = True, None
             processes, self._processes = self._processes, set()
@@ -591,7 +594,7 @@ class Zygote:
         self.close()
 
     def _renew(self) -> ZygoteProcess:
-        """The process that the next worker comes from; the lock is held."""
+        """Return the process for the next worker. The caller holds the lock."""
         if self._closed:
             raise WorkerLost("this zygote was closed")
         current = self._current
@@ -603,7 +606,7 @@ class Zygote:
         return current
 
     def _release(self, process: ZygoteProcess, *, retire: bool) -> None:
-        """One worker less; no further ones from this process, if it is to retire."""
+        """Count one worker less; take no further ones from this process if `retire` is set."""
         with self._changing():
             process.live -= 1
             if retire and process is self._current:
@@ -611,7 +614,7 @@ class Zygote:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        """Hold the lock; then, without it since that takes a moment, end what retired and has no worker."""
+        """Hold the lock; then, without it since that takes time, end replaced processes without workers."""
         _watch()
         with self._lock:
             yield
@@ -621,7 +624,7 @@ class Zygote:
             process.close()
 
     def _forget(self) -> None:
-        """Start anew in a fork of the broker, where the lock may be held by a thread that does not exist."""
+        """Reset the state in a fork of the broker: a thread that no longer exists may hold the lock."""
         self._lock = threading.Lock()
         for process in self._processes:
             process.forsake()
@@ -632,22 +635,22 @@ _SHARED: Final = Zygote()
 
 
 def shared_zygote() -> Zygote:
-    """The zygote of this process for the usual service; whoever needs it first starts it."""
+    """Return the zygote of this process for the usual service; the first user starts it."""
     return _SHARED
 
 
 def import_directories(names: Iterable[str] = IMPORTS) -> tuple[str, ...]:
-    """The directories that this process would load `names` from, in order, each once. Imports none of them.
+    """Return the directories from which this process would load `names`, in order, each once. Import none.
 
     Raises:
-        ConfinementUnavailable: a package is missing, or lies in a directory that everybody may write to or
+        ConfinementUnavailable: a package is missing, or is in a directory that every user may write to or
             that has no absolute path.
     """
     directories = dict.fromkeys(_directory(name) for name in names)
     for directory in directories:
         if not directory.is_absolute() or directory.stat().st_mode & stat.S_IWOTH:
             remedy = (
-                f"{str(directory)!r} is writable by everybody or relative; install elsewhere or chmod o-w it"
+                f"{str(directory)!r} is writable by every user or relative; install elsewhere or chmod o-w it"
             )
             raise ConfinementUnavailable("partial", "none", remedy)
     return tuple(map(str, directories))
@@ -663,7 +666,7 @@ def _directory(name: str) -> Path:
 
 @functools.cache
 def _watch() -> None:
-    # At first need and not on import; a second registration would find nothing left to do.
+    # On first use and not on import; a second registration would have no effect.
     os.register_at_fork(after_in_child=_after_fork)
     atexit.register(_at_exit)
 

@@ -1,19 +1,19 @@
-"""Messages between the broker and a worker: framing that believes no length and no text.
+"""Messages between the broker and a worker: framing that trusts no length and no text.
 
-A message is one header, and behind it the body that the header announces:
+A message is one header, followed by the body that the header announces:
 
     header   u32 length, big-endian · JSON object in UTF-8, 2 to `MAX_FRAME_BYTES` bytes
-    body     where the header holds `"body": n`, n ≥ 1: exactly n raw bytes in frames of a u32 length and
+    body     if the header contains `"body": n`, n ≥ 1: exactly n raw bytes in frames of a u32 length and
              `MAX_PIECE_BYTES` bytes, only the last one shorter; so one body has one encoding
 
-C1 No length is used before it was checked, and no memory is set aside for more than has arrived.
-C2 A header is one JSON object without NaN, infinities, double keys or nesting beyond `MAX_NESTING`.
-   Its strings may hold lone surrogates: names on disk need not be UTF-8.
-C3 Exactly one message is taken from the socket, so whatever else a peer sends stays with the kernel.
-C4 A message that cannot be sent is refused before its first byte goes out.
+C1 Every length is checked before use, and no memory is reserved for more bytes than have arrived.
+C2 A header is one JSON object without NaN, infinities, duplicate keys or nesting beyond `MAX_NESTING`.
+   Its strings may contain lone surrogates: names on disk need not be UTF-8.
+C3 Exactly one message is read from the socket; further bytes of a peer stay in the kernel.
+C4 A message that cannot be sent is rejected before its first byte is sent.
 
-What a header *says* is the business of closed models further up. Both ends use this file; start at
-`Channel`. Attacked by `tests/units/sandbox/test_wire.py`.
+The closed models of the callers check the content of a header. Both ends use this file; start at
+`Channel`. Tested with attacks by `tests/units/sandbox/test_wire.py`.
 """
 
 from __future__ import annotations
@@ -34,52 +34,52 @@ MAX_FRAME_BYTES: Final = 256 * 1024
 size at most 35 ms and 22 MB."""
 
 MAX_PIECE_BYTES: Final = 64 * 1024
-"""Bytes of body in one frame: what a reader holds at most before it looks at the next length."""
+"""Bytes of body in one frame: the maximum that a reader stores before it checks the next length."""
 
 MAX_NESTING: Final = 64
-"""Objects and arrays within one another; nothing here needs ten."""
+"""Nesting depth of objects and arrays; no message needs ten."""
 
 _LENGTH_BYTES: Final = 4
 _BODY: Final = "body"
 
 Ready = Callable[[int], None]
-"""Called with `select.POLLIN` or `POLLOUT` before each socket operation; returns when to go on, or raises."""
+"""Called with `select.POLLIN` or `POLLOUT` before each socket operation; returns when ready, or raises."""
 
 
 class ExitCode(IntEnum):
-    """How a worker that ends by itself tells why."""
+    """The reasons why a worker ended, as exit codes."""
 
     OK = 0
     """The broker closed the connection."""
     PROTOCOL = 64
-    """A well-formed message that does not belong here."""
+    """A well-formed message that is not valid here."""
     FRAME = 65
-    """Bytes that are no message."""
+    """Bytes that are not a message."""
     MEMORY = 66
     """Out of memory."""
     FENCE = 67
-    """It could not let go of what it was forked with, so it never served."""
+    """It could not drop inherited rights or descriptors, so it never served."""
     BUG = 70
-    """Anything else."""
+    """Any other error."""
 
 
 class ProtocolViolation(ValueError):
-    """The peer said what does not belong here. The connection is of no further use."""
+    """The peer sent an invalid message. The connection cannot be used further."""
 
 
 class FrameViolation(ProtocolViolation):
-    """The peer sent bytes that are no message."""
+    """The peer sent bytes that are not a message."""
 
 
 class Unsendable(ValueError):
-    """A message that the format cannot carry. Nothing was sent; the connection is as it was."""
+    """A message that the format cannot represent. Nothing was sent; the connection is unchanged."""
 
 
 class Channel:
     """One end of a connection, as messages.
 
     Args:
-        sock: a connected stream socket. Blocking where `ready` is never given, else non-blocking.
+        sock: a connected stream socket. Blocking if `ready` is never given, else non-blocking.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -90,12 +90,12 @@ class Channel:
 
         Args:
             header: a JSON object without the key `body`.
-            body: raw bytes to follow; empty: none are announced.
+            body: raw bytes that follow; empty: none are announced.
             ready: see `Ready`; None: block in the socket.
 
         Raises:
-            Unsendable: no JSON object, or above a limit (C4).
-            EOFError: the peer is gone.
+            Unsendable: not a JSON object, or above a limit (C4).
+            EOFError: the peer has closed the connection.
         """
         frame = _encode(header, len(body))
         self._write(_length_of(frame) + frame, ready)
@@ -109,32 +109,32 @@ class Channel:
         """Receive one message.
 
         Args:
-            max_body: bytes of body that the caller will take; 0: none.
+            max_body: maximum bytes of body that the caller accepts; 0: none.
             ready: see `Ready`; None: block in the socket.
 
         Returns:
             The header without its key `body`, and the body.
 
         Raises:
-            FrameViolation: bytes that break C1 or C2, or a body above `max_body`.
-            EOFError: the peer is gone, between two messages or within one.
+            FrameViolation: bytes that violate C1 or C2, or a body above `max_body`.
+            EOFError: the peer closed the connection, between two messages or within one.
 
         Cost: memory for what arrived, at most `MAX_FRAME_BYTES + max_body` and the parsed header.
         """
         length = self._length(ready)
         if not len(b"{}") <= length <= MAX_FRAME_BYTES:
-            raise FrameViolation(f"a header of {length} bytes")
+            raise FrameViolation(f"invalid header: it has {length} bytes")
         header = parse_object(bytes(self._read(length, ready)))
         if _BODY not in header:
             return header, b""
         announced = header.pop(_BODY)
         if type(announced) is not int or not 1 <= announced <= max_body:
-            raise FrameViolation("a body whose announced size is no number or out of bounds")
+            raise FrameViolation("invalid body: its announced size is not a number or out of bounds")
         body = bytearray()
         while missing := announced - len(body):
             length = self._length(ready)
             if length != min(missing, MAX_PIECE_BYTES):
-                raise FrameViolation(f"a piece of {length} bytes where {missing} are missing")
+                raise FrameViolation(f"invalid piece: it has {length} bytes of {missing} missing ones")
             body += self._read(length, ready)
         return header, bytes(body)
 
@@ -171,10 +171,10 @@ class Channel:
 
 
 def parse_object(data: bytes) -> dict[str, object]:
-    """Read one JSON object that nobody vouches for.
+    """Read one untrusted JSON object.
 
     Raises:
-        FrameViolation: not UTF-8, not one JSON object, or against C2. Says nothing of the content.
+        FrameViolation: not UTF-8, not one JSON object, or against C2. The message does not quote the content.
     """
     try:
         value = json.loads(
@@ -184,24 +184,24 @@ def parse_object(data: bytes) -> dict[str, object]:
         raise
     except (ValueError, RecursionError):
         # ValueError covers UTF-8, JSON, and integers of more digits than Python converts.
-        raise FrameViolation("a header that is no JSON") from None
+        raise FrameViolation("invalid header: not JSON") from None
     if not isinstance(value, dict):
-        raise FrameViolation("a header that is no JSON object")
+        raise FrameViolation("invalid header: not a JSON object")
     _check_nesting(value)
     return value
 
 
 def _encode(header: Mapping[str, object], body_bytes: int) -> bytes:
     if _BODY in header:
-        raise Unsendable("the key 'body' belongs to the format")
+        raise Unsendable("the key 'body' is reserved by the format")
     announced = {**header, _BODY: body_bytes} if body_bytes else dict(header)
     try:
         frame = json.dumps(announced, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
-        parse_object(frame)  # whatever the other end would refuse never leaves this one
+        parse_object(frame)  # a header that the other end would reject is never sent
     except (TypeError, ValueError, RecursionError):
-        raise Unsendable("the header is no JSON object that the format carries") from None
+        raise Unsendable("the header is not a JSON object that the format can represent") from None
     if len(frame) > MAX_FRAME_BYTES:
-        raise Unsendable(f"the header has {len(frame)} bytes; {MAX_FRAME_BYTES} fit")
+        raise Unsendable(f"the header has {len(frame)} bytes; at most {MAX_FRAME_BYTES} are allowed")
     return frame
 
 
@@ -212,12 +212,12 @@ def _length_of(data: bytes | memoryview) -> bytes:
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        raise FrameViolation("a header with a key twice in one object")
+        raise FrameViolation("invalid header: duplicate key")
     return result
 
 
 def _no_number(_: str) -> NoReturn:
-    raise FrameViolation("a header with a number that is none")
+    raise FrameViolation("invalid header: NaN or infinity")
 
 
 def _finite(text: str) -> float:
@@ -227,7 +227,7 @@ def _finite(text: str) -> float:
 
 def _check_nesting(value: dict[str, object] | list[object], left: int = MAX_NESTING) -> None:
     if left == 0:
-        raise FrameViolation(f"a header nested deeper than {MAX_NESTING}")
+        raise FrameViolation(f"invalid header: nested deeper than {MAX_NESTING}")
     for child in value.values() if isinstance(value, dict) else value:
         if isinstance(child, dict | list):
             _check_nesting(child, left - 1)
@@ -237,8 +237,8 @@ def _check_nesting(value: dict[str, object] | list[object], left: int = MAX_NEST
 #
 # Small messages with descriptors, between the broker and its zygote, over SEQPACKET sockets.
 #
-# `socket.send_fds` and `socket.recv_fds` lose their `flags` on the way in CPython 3.11, and with them
-# MSG_CMSG_CLOEXEC: a pidfd would be inherited by whatever the broker starts next. Hence these two.
+# In CPython 3.11, `socket.send_fds` and `socket.recv_fds` drop their `flags`, and with them MSG_CMSG_CLOEXEC:
+# the next program that the broker starts would inherit a pidfd. So these two functions replace them.
 
 MAX_CONTROL_BYTES: Final = 16 * 1024
 """Bytes of one message."""
@@ -247,13 +247,13 @@ MAX_ROOTS: Final = 64
 """Roots of one worker; the kernel passes at most 253 descriptors in a message (unix(7), SCM_MAX_FD)."""
 
 FDS_BEFORE_ROOTS: Final = 2
-"""Descriptors that stand before the roots in a request: the report socket and the worker's socket."""
+"""Descriptors before the roots in a request: the report socket and the worker's socket."""
 
 _MAX_FDS: Final = FDS_BEFORE_ROOTS + MAX_ROOTS
 
 
 def send_with_fds(sock: socket.socket, message: bytes, fds: Sequence[int]) -> None:
-    """Send one message and copies of `fds`; raises as `socket.sendmsg`, and no SIGPIPE."""
+    """Send one message and copies of `fds`; raise as `socket.sendmsg`, without SIGPIPE."""
     rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
     sock.sendmsg([message], [rights] if fds else [], socket.MSG_NOSIGNAL)
 
@@ -262,8 +262,8 @@ def receive_with_fds(sock: socket.socket) -> tuple[bytes, list[int], bool]:
     """Receive one message.
 
     Returns:
-        The message, empty at the end of file; its descriptors, close-on-exec and the caller's to close;
-        whether both came whole.
+        The message, empty at the end of file; its descriptors, close-on-exec, which the caller closes;
+        whether both are complete.
 
     Raises:
         OSError: as `socket.recvmsg`.
@@ -273,6 +273,6 @@ def receive_with_fds(sock: socket.socket) -> tuple[bytes, list[int], bool]:
         MAX_CONTROL_BYTES, socket.CMSG_SPACE(_MAX_FDS * fds.itemsize), socket.MSG_CMSG_CLOEXEC
     )
     for _, _, data in ancillary:
-        # Of no other kind than SCM_RIGHTS: nobody asks for credentials on these sockets.
+        # Always SCM_RIGHTS: no code requests credentials on these sockets.
         fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
     return message, list(fds), not flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC)

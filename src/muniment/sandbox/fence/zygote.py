@@ -1,23 +1,24 @@
-"""The clean process that forks the workers, and what a worker does before it serves.
+"""The clean process that forks the workers, and the setup of a worker before it serves.
 
-Runs as `python -I -S` with an empty environment: clearing `os.environ` would not scrub a fork of the
-broker, whose initial stack and heap hold the model key still. The broker's end is `pool.py`.
+Runs as `python -I -S` with an empty environment. A fork of the broker could not be cleaned by clearing
+`os.environ`: its initial stack and heap still contain the model key. The broker's end is `pool.py`.
 
-Z1 Nothing of any run ever enters this process: it imports and warms the service, and never runs it.
-   A request carries descriptors and the names of scopes; policy and data use the worker's own socket.
+Z1 No data of a run ever enters this process: it imports and warms the service, and never runs it.
+   A request contains descriptors and the names of scopes; policy and data use the worker's socket.
 Z2 A worker starts with its socket and its roots, `/dev/null` on 0 to 2, and no other descriptor.
 Z3 A worker does not outlive this process (PDEATHSIG), nor this process its broker (end of file).
-Z4 No worker is reaped before its pidfd is open, so nobody ever signals a recycled process id.
-Z5 Neither can be traced, or its memory read, by another process of the same user (not dumpable).
-Z6 A worker is fenced (`layers.py`) before its service runs, and the service tells the broker what holds.
+Z4 No worker is reaped before its pidfd is open, so no signal goes to a recycled process id.
+Z5 Another process of the same user cannot trace either one or read its memory (not dumpable).
+Z6 A worker is confined (`layers.py`) before its service runs, and the service reports its layers to the
+   broker.
 
 Control socket (SEQPACKET): `{"ready": true}` or `{"failed": why}` out, then requests `{"scopes": [...]}`
-in, each with the descriptors [report socket, worker socket, root of each scope]. What becomes of a worker
-goes to its own report socket (SEQPACKET): `{"pid": n}` with the pidfd, or `{"errno": n}`; at last
-`{"status": n}` as wait(2) gives it.
+in, each with the descriptors [report socket, worker socket, root of each scope]. The state of a worker is
+sent to its report socket (SEQPACKET): `{"pid": n}` with the pidfd, or `{"errno": n}`; at the end
+`{"status": n}` as returned by wait(2).
 
 Workers of one zygote share its address layout and hash seed. Excluded from coverage, since it runs only in
-the exec'd process; attacked by `tests/units/sandbox/test_pool.py`.
+the exec'd process; tested with attacks by `tests/units/sandbox/test_pool.py`.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ from muniment.sandbox.fence.wire import (
 )
 
 Serve = Callable[[socket.socket, Mapping[str, int], layers.Missing], None]
-"""A service: serves one run over its socket, roots by scope, until the broker closes the connection. It
-tells the broker first which layers of the fence are missing."""
+"""A service: serves one run over its socket, roots by scope, until the broker closes the connection. First it
+reports the missing layers of the fence to the broker."""
 
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -59,9 +60,9 @@ class ForkRequest:
     """One worker to fork.
 
     Attributes:
-        report: where its fate is told.
-        sock: its end of the connection with the broker.
-        roots: its roots by scope.
+        report: socket for reports on the worker.
+        sock: the worker's end of the connection with the broker.
+        roots: roots of the worker by scope.
     """
 
     report: int
@@ -70,20 +71,20 @@ class ForkRequest:
 
 
 def main(fd: int, service: str) -> None:
-    """Be the zygote until the broker closes the other end of `fd`.
+    """Run the zygote until the broker closes the other end of `fd`.
 
     Args:
-        fd: our end of the control socket.
-        service: `module:function`; a function `warm` beside it is called once.
+        fd: this process's end of the control socket.
+        service: `module:function`; a function `warm` in the module is called once.
     """
     _settle()
     control = socket.socket(fileno=fd)
     try:
         serve = load_service(service)
-    except Exception as error:  # noqa: BLE001 - whatever a service raises on import, the broker is told
+    except Exception as error:  # noqa: BLE001 - any error of a service's import is reported to the broker
         control.send(json.dumps({"failed": f"{type(error).__name__}: {error}"[:1000]}).encode())
         sys.exit(1)
-    # Workers share these pages until one writes to them; a collection would write to all of them.
+    # Workers share these pages until a process writes to them; a collection would write to all of them.
     gc.collect()
     gc.freeze()
     control.send(b'{"ready":true}')
@@ -91,7 +92,7 @@ def main(fd: int, service: str) -> None:
 
 
 def load_service(service: str) -> Serve:
-    """Import a service named `module:function`, and warm it."""
+    """Import a service given as `module:function`, and warm it."""
     module_name, _, function = service.partition(":")
     module = importlib.import_module(module_name)
     serve: Serve = getattr(module, function)
@@ -102,22 +103,22 @@ def load_service(service: str) -> Serve:
 
 
 def parse_request(message: bytes, fds: list[int]) -> ForkRequest:
-    """What a control message asks for.
+    """Parse a control message.
 
     Raises:
-        FrameViolation: it is no request, or its descriptors do not match its scopes.
+        FrameViolation: it is not a request, or its descriptors do not match its scopes.
     """
     header = parse_object(message)
     scopes = header.pop("scopes", None)
     if header or not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):
-        raise FrameViolation("a control message that is no request")
+        raise FrameViolation("invalid control message: not a request")
     if len(set(scopes)) != len(scopes) or len(fds) != FDS_BEFORE_ROOTS + len(scopes):
-        raise FrameViolation("a request whose descriptors do not match its scopes")
+        raise FrameViolation("invalid request: the descriptors do not match the scopes")
     return ForkRequest(fds[0], fds[1], dict(zip(scopes, fds[FDS_BEFORE_ROOTS:], strict=True)))
 
 
 class _Nursery:
-    """Forks, and tells what became of whom."""
+    """Forks workers and reports their state."""
 
     def __init__(self, control: socket.socket, serve: Serve) -> None:
         self._control, self._serve = control, serve
@@ -139,14 +140,14 @@ class _Nursery:
         try:
             message, fds, whole = receive_with_fds(self._control)
         except ConnectionResetError:
-            # The broker left without reading that we are ready, which it only ever looks at.
+            # The broker left without reading the ready message, which it only peeks at.
             self._leave(ExitCode.OK)
         if not message:
             self._leave(ExitCode.OK)
         try:
             if not whole:
-                # Descriptors were lost, as when this process has too many. Whoever asked is told, if that
-                # end arrived; else it sees its report socket close.
+                # Descriptors were lost, for example because this process has too many. The requester gets a
+                # report if that descriptor arrived; if not, its report socket closes.
                 for fd in fds[:1]:
                     _report(fd, {"errno": errno.EMFILE})
                 return
@@ -154,14 +155,14 @@ class _Nursery:
             if self._fork(request):
                 fds.remove(request.report)
         except FrameViolation:
-            # The broker is the only one at the other end: nothing that it says can be relied on now.
+            # Only the broker is at the other end, and its messages can no longer be relied on.
             self._leave(ExitCode.FRAME)
         finally:
             for fd in fds:
                 os.close(fd)
 
     def _fork(self, request: ForkRequest) -> bool:
-        """Fork a worker; True: it is ours to reap, and the report socket ours to close."""
+        """Fork a worker; return whether this process must reap it and close the report socket."""
         try:
             pid = os.fork()
         except OSError as error:
@@ -172,14 +173,14 @@ class _Nursery:
         try:
             pidfd = os.pidfd_open(pid)
         except OSError as error:
-            os.kill(pid, signal.SIGKILL)  # not reaped yet, so the id is still its own
+            os.kill(pid, signal.SIGKILL)  # not reaped yet, so the id is not reused
             os.waitpid(pid, 0)
             _report(request.report, {"errno": error.errno})
             return False
         self._forked[pidfd] = pid, request.report
         self._poller.register(pidfd, select.POLLIN)
         if not _report(request.report, {"pid": pid}, pidfd):
-            # The broker gave up on this request meanwhile: nobody will ever close this worker.
+            # The broker has dropped this request meanwhile: no process will ever close this worker.
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         return True
 
@@ -199,11 +200,11 @@ class _Nursery:
     def _become_worker(self, request: ForkRequest) -> NoReturn:
         code = ExitCode.BUG
         try:
-            self._control.detach()  # It must not close a number that belongs to someone else by then.
+            self._control.detach()  # It must not close a descriptor number that may be reused by then.
             gc.enable()
             code = ExitCode.FENCE
             _isolate({request.sock, *request.roots.values()}, self._pid)
-            # Asks the kernel what kind of socket it is, which the fence would refuse.
+            # This call reads the type of the socket, which the fence would deny.
             sock = socket.socket(fileno=request.sock)
             missing = layers.put_up(tuple(request.roots.values()))
             code = ExitCode.BUG
@@ -223,14 +224,14 @@ class _Nursery:
 
 
 def _settle() -> None:
-    """Inherit nothing from the broker that this process would pass on to workers."""
+    """Drop every inherited setting of the broker that would be passed on to workers."""
     gc.disable()
-    # Started without any; Python itself adds LC_CTYPE where it finds no locale.
+    # Started without an environment; Python adds LC_CTYPE if it finds no locale.
     os.environ.clear()
     os.chdir("/")
     os.umask(0o077)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    # A broker that ignores SIGCHLD would otherwise have the kernel reap workers behind our back.
+    # If the broker ignores SIGCHLD, the kernel would reap workers automatically.
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}:
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -238,10 +239,10 @@ def _settle() -> None:
 
 
 def _isolate(keep: set[int], parent: int) -> None:
-    """Make a fresh fork a worker that holds only `keep` (Z2, Z3)."""
+    """Turn a fresh fork into a worker with only the descriptors in `keep` (Z2, Z3)."""
     layers.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        # It died before the line above; nobody would ever end us.
+        # The parent died before the line above; no process would ever end this one.
         os._exit(ExitCode.FENCE)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
@@ -253,16 +254,16 @@ def _isolate(keep: set[int], parent: int) -> None:
 def _close_except(keep: set[int]) -> None:
     start = 0
     for fd in sorted(keep):
-        # An empty range from 0 would mean all of them: the end wraps around before close_range(2).
+        # An empty range from 0 would mean all descriptors: the end wraps around before close_range(2).
         if start < fd:
             os.closerange(start, fd)
         start = fd + 1
-    # Every descriptor here was opened under this limit, which nothing lowers.
+    # Every descriptor here was opened under this limit, which is never lowered.
     os.closerange(start, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def _report(fd: int, message: Mapping[str, int | None], *fds: int) -> bool:
-    """Tell the broker, with descriptors; False: it closed its end, since it does not want to know."""
+    """Send a report to the broker, with descriptors; return False if it closed its end."""
     report = socket.socket(fileno=fd)
     try:
         send_with_fds(report, json.dumps(message).encode(), fds)

@@ -1,4 +1,4 @@
-"""Calls of the five tools and what they come to: the object that is judged is the one that is executed."""
+"""Calls of the five tools and their outcomes: the judged object is the one that is executed."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ MAX_PATTERN_CHARS: Final = 1000
 
 DEFAULT_READ_LINES: Final = 400
 MAX_READ_LINES: Final = 2000
-"""Lines that one `read_file` shows by default, and at most."""
+"""Lines that one `read_file` returns by default, and at most."""
 
 DEFAULT_MATCHES: Final = 100
 MAX_MATCHES: Final = 500
-"""Lines that one `grep` shows by default, and at most."""
+"""Lines that one `grep` returns by default, and at most."""
 
 MAX_ARGUMENTS: Final = 8
 """Arguments of one call; no tool has more than five."""
@@ -48,7 +48,7 @@ MAX_NAME_CHARS: Final = 60
 """Characters of an argument's name."""
 
 _PLAIN: Final = (str, int, float, bool, type(None))
-_SHAPE: Final = "arguments are an object of a few texts, numbers and booleans"
+_SHAPE: Final = "the arguments must be an object of a few texts, numbers and booleans"
 
 _FIELD_CHARS: Final = {
     "path": MAX_PATH_BYTES,
@@ -119,7 +119,7 @@ VERBS: Final[Mapping[str, tuple[Verb, ...]]] = {
     "write_file": (Verb.CREATE, Verb.MODIFY),
     "edit": (Verb.MODIFY,),
 }
-"""What each tool needs of a policy; `write_file` needs the one that fits whether the file exists."""
+"""Verbs that each tool needs; `write_file` needs `create` for a new file and `modify` for an existing one."""
 
 WRITING_TOOLS: Final = frozenset(
     tool for tool, verbs in VERBS.items() if {Verb.CREATE, Verb.MODIFY, Verb.DELETE}.intersection(verbs)
@@ -127,30 +127,30 @@ WRITING_TOOLS: Final = frozenset(
 
 
 def known_tool(name: str) -> str:
-    """The name of a tool, or `unknown`: what a model calls one may be any text, and is told to nobody."""
+    """Return the name of a tool, or `unknown`: the text of a model must not get into messages."""
     return name if name in TOOLS else "unknown"
 
 
 def path_of(arguments: object) -> str:
-    """The `path` among unchecked arguments, for messages and records; empty where there is none."""
+    """Return the `path` of unchecked arguments, for messages and records; empty if it is missing."""
     path = arguments.get("path") if isinstance(arguments, Mapping) else None
     return path if isinstance(path, str) else ""
 
 
 def check_tool(tool: object) -> str:
-    """`tool` if it names one of the five, else a `ToolError`."""
+    """Return `tool` if it is one of the five, else raise `ToolError`."""
     if not isinstance(tool, str) or tool not in TOOLS:
-        raise ToolError(f"no such tool; the tools are {', '.join(TOOLS)}", code="unknown_tool")
+        raise ToolError(f"unknown tool; the tools are {', '.join(TOOLS)}", code="unknown_tool")
     return tool
 
 
 def check_sizes(arguments: object) -> None:
-    """Refuse, before they are parsed or sent, arguments that no tool takes or that are above their limit.
+    """Reject arguments that no tool accepts or that exceed a limit, before they are parsed or sent.
 
     Raises:
-        BadArguments: no object of a few plain values; no tool takes nested ones.
+        BadArguments: not an object of a few plain values; no tool accepts nested ones.
         BadName: `path` is longer than any path can be.
-        TooLarge: another string is above its limit.
+        TooLarge: another string exceeds its limit.
     """
     if not isinstance(arguments, Mapping) or len(arguments) > MAX_ARGUMENTS:
         raise BadArguments(_SHAPE)
@@ -165,10 +165,10 @@ def check_sizes(arguments: object) -> None:
 
 
 def parse(tool: str, arguments: object) -> Arguments:
-    """The closed model of a call to one of the five tools.
+    """Return the closed model of a call to one of the five tools.
 
     Raises:
-        BadArguments: they do not fit; the message names the first that does not.
+        BadArguments: the arguments do not fit; the message contains the first problem.
         BadName, TooLarge: as `check_sizes`.
     """
     check_sizes(arguments)
@@ -192,19 +192,19 @@ def _explain(tool: str, invalid: ValidationError) -> str:
 
 # -- outcome -----------------------------------------------------------------------------------------
 #
-# What a tool call came to.
+# The results of tool calls.
 
 ToolVerdict = Literal["allow", "deny", "error"]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The answer to one call.
+    """The result of one call.
 
     Attributes:
-        verdict: `allow`: done; `deny`: outside the roots or forbidden; `error`: an ordinary mistake.
+        verdict: `allow`: executed; `deny`: outside the roots or not allowed; `error`: an ordinary mistake.
         code: None if allowed, else the stable code of the error.
-        text: what the model sees; one line unless allowed.
+        text: text for the model; one line unless allowed.
         rule: the policy rule or content gate that stopped the call, if one did.
         via: how the request would have left its root, if it would.
     """
@@ -217,12 +217,12 @@ class Outcome:
 
 
 def allowed(text: str) -> Outcome:
-    """An outcome of a call that was carried out."""
+    """Return the outcome of a call that was executed."""
     return Outcome("allow", None, text)
 
 
 def stopped(error: PathEscape | Refusal | ToolError) -> Outcome:
-    """The outcome that stands for `error`."""
+    """Return the outcome for `error`."""
     if isinstance(error, PathEscape):
         return Outcome("deny", error.code, str(error), via=error.via)
     verdict: ToolVerdict = "deny" if isinstance(error, Refusal) else "error"
@@ -230,19 +230,19 @@ def stopped(error: PathEscape | Refusal | ToolError) -> Outcome:
     return Outcome(verdict, error.code, str(error), rule=rule)
 
 
-# -- shown -------------------------------------------------------------------------------------------
+# -- displayed paths ---------------------------------------------------------------------------------
 #
-# Of which files a call has shown text, read from its answer by the broker. Pure.
+# The files whose text a call has returned, read from its result by the broker. Pure.
 #
-# It decides how far the words of a run are trusted, so it is not asked of the worker.
+# This determines the trust of a run's text, so the broker does not rely on the worker for it.
 
-_HIT: Final = re.compile(r"([^:]+):[0-9]+: ")  # a path holds no colon
+_HIT: Final = re.compile(r"([^:]+):[0-9]+: ")  # a path contains no colon
 
 
 def paths_shown(
     tool: object, arguments: object, outcome: Outcome, scopes: Collection[Scope]
 ) -> frozenset[CanonicalPath]:
-    """Paths as they were named, links not resolved; empty where the call was not allowed."""
+    """Return the paths as given, links not resolved; empty if the call was not allowed."""
     if outcome.verdict != "allow":
         return frozenset()
     match tool:
@@ -257,5 +257,5 @@ def paths_shown(
         try:
             found.add(canonicalise(unsafe_path, scopes))
         except (PathEscape, Refusal):
-            continue  # The last lines of a grep speak of the answer, not of a file.
+            continue  # The last lines of a grep describe the result, not a file.
     return frozenset(found)

@@ -1,18 +1,18 @@
-"""The symbolic links beneath a root, read by the broker when a run starts.
+"""The symbolic links under a root, read by the broker when a run starts.
 
 On success of `read_links`:
 
-- K1 every name in the map was, at one moment during the call, a link of that target, in a directory
-  beneath the root and on its mount. Directories are reached by handle; links are read, never followed.
-- K2 every link is in the map that a canonical path can name, dot names included: a policy may grant
-  those. Left out is what no such path leads to, what cannot be listed or read, and what vanished
+- K1 every name in the map was, at one moment during the call, a link with that target, in a directory
+  under the root and on its mount. Directories are opened by handle; links are read, never followed.
+- K2 the map contains every link with a canonical path, dot names included, since a policy may grant those.
+  Left out are links without such a path, links that cannot be listed or read, and links that vanished
   meanwhile.
-- K3 no more than `MAX_NAMES` names were looked at, and the map holds no more than `MAX_LINKS` links and
-  `MAX_LINK_BYTES` bytes.
+- K3 at most `MAX_NAMES` names were read, and the map has at most `MAX_LINKS` links and `MAX_LINK_BYTES`
+  bytes.
 
-Does not hold: that the links are still so. Whoever opens what the map leads to follows nothing either, so
-a link that is missing here, or became one later, is refused. Targets are text that nobody has looked at:
-they may be absolute, endless, or outside the grammar (`muniment.policy.grammar`). Attacked by
+Not guaranteed: that the links are unchanged. Code that opens a target from the map follows no link either,
+so a link that is missing here, or was created later, is rejected. Targets are unchecked text: they may be
+absolute, cyclic, or outside the grammar (`muniment.policy.grammar`). Tested with attacks by
 `tests/units/kernel/test_root.py`.
 """
 
@@ -28,26 +28,26 @@ from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import MAX_ENTRIES, Kind, Listed, Root
 
 MAX_NAMES: Final = MAX_ENTRIES
-"""Names of all kinds that are looked at: three times the files that the default policy allows. A single
-directory of more cannot be listed either. Looking at as many takes about 0.3 s."""
+"""Names of all kinds that are read: three times the files that the default policy allows. A single directory
+with more cannot be listed either. Reading them takes about 0.3 s."""
 
 MAX_LINKS: Final = 4_096
-"""Links of one root. People link some dozens by hand, and tools a folder for each tag."""
+"""Links of one root. People create some dozens by hand, and tools a folder for each tag."""
 
 MAX_LINK_BYTES: Final = 1 << 20
-"""Bytes of all paths and targets of one root, 256 for each of `MAX_LINKS`: every worker is sent them."""
+"""Bytes of all paths and targets of one root, 256 for each of `MAX_LINKS`: every worker receives them."""
 
 
 def read_links(root: Root) -> dict[RelPath, str]:
-    """The target of each link beneath `root`, by the link's canonical path inside the scope.
+    """Return the target of each link under `root`, by the link's canonical path inside the scope.
 
-    Targets that are not UTF-8 hold surrogate escapes; absolute ones are told as `/`, since the map is handed
-    to workers.
+    Targets that are not UTF-8 contain surrogate escapes; absolute ones become `/`, since workers receive the
+    map.
 
     Raises:
-        ManagedMemoryUnavailable: there are more names or links than K3 allows; says what to do.
+        ManagedMemoryUnavailable: there are more names or links than K3 allows; states what to do.
 
-    Cost: a listing a directory and a system call a link: 50 ms for 10 000 names in 500 directories.
+    Cost: one listing per directory and one system call per link: 50 ms for 10 000 names in 500 directories.
     """
     links: dict[RelPath, str] = {}
     directories = [CanonicalPath(root.scope, RelPath(""))]
@@ -62,8 +62,8 @@ def read_links(root: Root) -> dict[RelPath, str]:
         for path in _of(directory, listed, "other"):
             target = root.link_target(path)
             if target is None:
-                continue  # Something else than a link, or gone.
-            # Wherever an absolute target leads, it leads outside: where is nobody's business.
+                continue  # Not a link, or deleted.
+            # Every absolute target is outside; the worker must not learn where.
             target = b"/" if target.startswith(b"/") else target
             links[path.rel] = target.decode(errors="surrogateescape")
             size += len(path.rel.encode()) + len(target)
@@ -73,7 +73,7 @@ def read_links(root: Root) -> dict[RelPath, str]:
 
 
 def _listed(root: Root, directory: CanonicalPath) -> tuple[Listed, ...]:
-    """What stands in a directory; nothing if it cannot be listed, or is as deep as paths lead."""
+    """Return the names in a directory; none if it cannot be listed, or is at the maximum depth of paths."""
     if len(directory.segments) >= MAX_DEPTH:
         return ()
     try:
@@ -81,11 +81,11 @@ def _listed(root: Root, directory: CanonicalPath) -> tuple[Listed, ...]:
     except TooLarge:
         raise _too_many(root, f"more than {MAX_NAMES} names") from None
     except (PathEscape, ToolError):
-        return ()  # A mount, or gone, or not ours to read: its links stay out and are refused (K2).
+        return ()  # A mount, deleted, or not readable: its links are left out and rejected (K2).
 
 
 def _of(directory: CanonicalPath, listed: Sequence[Listed], kind: Kind) -> list[CanonicalPath]:
-    """What is of a kind and has a canonical path."""
+    """Return the paths of the names that have the kind and a canonical path."""
     found: list[CanonicalPath] = []
     for item in listed:
         if item.kind == kind:
@@ -95,5 +95,5 @@ def _of(directory: CanonicalPath, listed: Sequence[Listed], kind: Kind) -> list[
 
 
 def _too_many(root: Root, what: str) -> ManagedMemoryUnavailable:
-    reason = f"it holds {what}, too many to resolve its links; bind a smaller directory, or refuse links"
+    reason = f"it has {what}, too many to resolve its links; bind a smaller directory, or refuse links"
     return ManagedMemoryUnavailable(root.scope, f"{reason} (symlinks = 'refuse')")

@@ -1,9 +1,9 @@
 """The memory as one run sees it: its pending writes over the roots that it was given.
 
-Reads see pending writes first. Nothing here writes to disk; nothing judges either: callers ask the
-policy before they ask the overlay.
+Reads return pending writes first. This module writes nothing to disk and does not judge: callers check the
+policy before they use the overlay.
 
-Apart from the tools, which decide: what a run sees is the same whatever the policy grants.
+Separate from the tools, which decide: the content of the memory does not depend on the policy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from muniment.kernel.path import CanonicalPath, fold, segment_problem
 from muniment.kernel.root import Examined, Kind, Root
 
 Shown = Mapping[CanonicalPath, Digest]
-"""Entries that a run is shown before it begins, with the digests of their files."""
+"""Entries that are injected into a run before it begins, with the digests of their files."""
 
 NOTHING_SHOWN: Final[Shown] = MappingProxyType({})
 
@@ -35,45 +35,45 @@ class Overlay:
 
     @property
     def files_written(self) -> int:
-        """Files in the change-set so far."""
+        """Return the number of files in the change set."""
         return len(self._pending)
 
     def bytes_written(self, *, without: CanonicalPath) -> int:
-        """Bytes in the change-set so far, not counting `without`."""
+        """Return the number of bytes in the change set, without those of `without`."""
         return sum(item.size for path, item in self._pending.items() if path != without)
 
     def has_pending(self, path: CanonicalPath) -> bool:
-        """Whether the run has written `path`."""
+        """Return whether the run has written `path`."""
         return path in self._pending
 
     def is_known(self, path: CanonicalPath) -> bool:
-        """Whether the run has read `path` or written it itself."""
+        """Return whether the run has read or written `path`."""
         return path in self._claims or path in self._pending
 
     def on_disk(self, path: CanonicalPath) -> bytes:
-        """The bytes of `path` beneath its root, past the overlay.
+        """Return the bytes of `path` under its root, without pending writes.
 
         Raises:
-            NotFound: no such file, or the run has no root for its scope.
+            NotFound: the file does not exist, or the run has no root for its scope.
             NotAFile, Unreadable, TooLarge, PathEscape: as `Root.read_bytes`.
         """
         root = self._roots.get(path.scope)
         if root is None:
-            raise NotFound(f"no such file {path.text}")
+            raise NotFound(f"file not found: {path.text}")
         return root.read_bytes(path)
 
     def read(self, path: CanonicalPath) -> bytes:
-        """The bytes of `path` as the run sees it; raises as `on_disk`."""
+        """Return the bytes of `path` as the run sees it; raise as `on_disk`."""
         pending = self._pending.get(path)
         return pending.after or b"" if pending else self.on_disk(path)
 
     def claim(self, path: CanonicalPath, shown: Digest) -> None:
-        """Let the commit rest on the digest of what the run was first shown of `path`."""
+        """Make the commit depend on the digest of `path` that the run saw first."""
         if path not in self._pending:
             self._claims.setdefault(path, shown)
 
     def base(self, path: CanonicalPath) -> Digest | None:
-        """What a write of `path` would replace: a digest, or None for a new file.
+        """Return the digest that a write of `path` would replace; None for a new file.
 
         Raises:
             NotAFile, Unreadable, TooLarge, PathEscape: as `on_disk`.
@@ -87,15 +87,13 @@ class Overlay:
             return None
 
     def size(self, path: CanonicalPath) -> int | None:
-        """Bytes of the file at `path` as the run sees it, None where that cannot be told."""
-        with suppress(
-            PathEscape, ToolError
-        ):  # A second name of some file, for one: its size is nobody's business.
+        """Return the bytes of the file at `path` as the run sees it; None if unknown."""
+        with suppress(PathEscape, ToolError):  # The size of a hard link must not be revealed.
             return examined.size if (examined := self._examine(path)) else None
         return None
 
     def is_file(self, path: CanonicalPath) -> bool:
-        """Whether `path` is a file, pending or on disk.
+        """Return whether `path` is a file, pending or on disk.
 
         Raises:
             PathEscape, Unreadable: as `Root.examine`.
@@ -104,7 +102,7 @@ class Overlay:
         return examined is not None and examined.kind == "file"
 
     def kind(self, path: CanonicalPath) -> Kind | None:
-        """What `path` is as the run sees it; None for nothing, and for what is not the memory's own."""
+        """Return the kind of `path` as the run sees it; None if it is missing or would be an escape."""
         prefix = joined(path.rel, "")
         if any(other.scope == path.scope and other.rel.startswith(prefix) for other in self._pending):
             return "directory"
@@ -113,17 +111,17 @@ class Overlay:
         return None
 
     def write(self, path: CanonicalPath, content: bytes, base: Digest | None) -> None:
-        """Keep `content` as the pending state of `path`, and claim its base."""
+        """Set `content` as the pending state of `path`, and claim its base."""
         self._pending[path] = FileChange(path, base, content)
         self._claims.setdefault(path, base)
 
     def rewrite(self, path: CanonicalPath, content: bytes, before: bytes) -> None:
-        """As `write`, for a file whose bytes were `before` when the run read it."""
+        """Write as `write` does, for a file whose bytes were `before` when the run read it."""
         pending = self._pending.get(path)
         self.write(path, content, pending.base if pending else digest(before))
 
     def check_new_name(self, path: CanonicalPath) -> None:
-        """Refuse a new file whose path aliases an existing one on some system.
+        """Reject a new file whose path aliases an existing one on some system.
 
         Raises:
             ToolError: `exists_as`: a component differs from an existing name only by case or normalisation.
@@ -149,7 +147,7 @@ class Overlay:
             parent = parent.child(segment)
 
     def children(self, directory: CanonicalPath) -> list[tuple[CanonicalPath, Kind]]:
-        """What `directory` holds: files and directories that a path can name, sorted.
+        """Return the files and directories in `directory` that have a canonical path, sorted.
 
         Raises:
             NotFound, NotAFile, Unreadable, PathEscape: as `Root.list_directory`.
@@ -164,10 +162,10 @@ class Overlay:
     def files_below(
         self, directory: CanonicalPath, enters: Callable[[CanonicalPath], bool]
     ) -> Iterator[CanonicalPath]:
-        """Every file beneath `directory`, depth first in order of names.
+        """Yield every file under `directory`, depth first in order of names.
 
-        Directories that `enters` declines, that cannot be listed, that vanish meanwhile or turn out to be
-        a mount or link are passed over.
+        Skips directories that `enters` declines, that cannot be listed, that vanish meanwhile or are a mount
+        or link.
         """
         try:
             children = self.children(directory)
@@ -180,21 +178,21 @@ class Overlay:
                 yield from self.files_below(path, enters)
 
     def change_set(self) -> ChangeSet:
-        """The pending writes and all claims, in order of paths."""
+        """Return the pending writes and all claims, in order of paths."""
         return ChangeSet(
             tuple(self._pending[path] for path in sorted(self._pending)),
             tuple(Claim(path, seen) for path, seen in sorted(self._claims.items())),
         )
 
     def _examine(self, path: CanonicalPath) -> Examined | None:
-        """What is at `path` as the run sees it; raises as `Root.examine`."""
+        """Return the status of `path` as the run sees it; raise as `Root.examine`."""
         if pending := self._pending.get(path):
             return Examined("file", pending.size)
         root = self._roots.get(path.scope)
         return root.examine(path) if root else None
 
     def _names(self, directory: CanonicalPath, *, must_exist: bool = False) -> dict[str, Kind]:
-        """Names in `directory` with what each is."""
+        """Return the names in `directory` with their kinds."""
         names: dict[str, Kind] = {}
         prefix = joined(directory.rel, "")
         for path in self._pending:

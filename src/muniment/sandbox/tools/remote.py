@@ -1,8 +1,8 @@
-"""The broker's end of the protocol: speaks to a worker and believes nothing that it says.
+"""The broker's end of the protocol: it exchanges messages with a worker and trusts none of them.
 
-Every message is checked against a closed model and a size before it is used; whatever does not fit
-ends the worker (`WorkerLost`). What the worker *says* (texts, verdicts, a change-set) is material for
-the model and for the judge, never a decision.
+Every message is checked against a closed model and a size before it is used; an invalid message ends the
+worker (`WorkerLost`). The content of a message (texts, decisions, a change set) is input for the model and
+for the judge, never a decision.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from muniment.sandbox.tools.overlay import NOTHING_SHOWN, Shown
 from muniment.sandbox.tools.service import MAX_CALL_BYTES
 
 MAX_ANSWER_BYTES: Final = 1 << 20
-"""Bytes of one answer's text; the tools show far less."""
+"""Bytes of the text of one result; the tools return far less."""
 
 _Digest = Annotated[Digest, Field(pattern=r"^[0-9a-f]{64}$")]
 _Path = Annotated[str, Field(max_length=4 * MAX_PATH_BYTES)]
@@ -82,23 +82,23 @@ _ITEM: Final = TypeAdapter[_WireChange | _Claim | _EndOfChanges](
 
 
 class Bench(Protocol):
-    """Whatever carries out the calls of a run: a `Workbench` in this process, or one in a worker."""
+    """Executes the calls of a run: a `Workbench` in this process, or one in a worker."""
 
     def call(self, tool: object, arguments: object) -> Outcome:
-        """Carry out one call."""
+        """Execute one call."""
         ...
 
     def change_set(self) -> ChangeSet:
-        """What the run proposes so far."""
+        """Return the changes that the run has proposed until now."""
         ...
 
 
 def greet(worker: Worker, patience: Patience) -> Held:
-    """Hear a fresh worker's greeting: what holds it.
+    """Receive the first message of a fresh worker; return its confinement.
 
     Raises:
-        WorkerLost: it died, or did not greet.
-        DeadlineExceeded, Cancelled: as `patience` says; the worker is gone.
+        WorkerLost: it died, or sent another message.
+        DeadlineExceeded, Cancelled: as `patience`; the worker was ended.
     """
     header, _ = worker.receive(max_body=0, patience=patience)
     hello = _valid(worker, _HELLO, header, "hello")
@@ -111,7 +111,7 @@ def _valid(worker: Worker, model: TypeAdapter[_T], header: Mapping[str, object],
     try:
         return model.validate_python(header)
     except ValidationError:
-        raise _lost(worker, f"sent no valid {what}") from None
+        raise _lost(worker, f"sent an invalid {what}") from None
 
 
 def _lost(worker: Worker, what: str) -> WorkerLost:
@@ -123,12 +123,12 @@ class RemoteBench:
     """A workbench in a worker.
 
     Args:
-        worker: a fresh worker that has greeted, and heard nothing yet.
+        worker: a fresh worker after `greet`, without further messages.
         scopes: the scopes of the run.
         must_read: as `Workbench`.
-        patience: asked before every wait for when it ends.
+        patience: called before every wait; returns the deadline.
         links: as `Workbench`.
-        shown: likewise.
+        shown: as `Workbench`.
     """
 
     def __init__(
@@ -157,13 +157,13 @@ class RemoteBench:
             worker.send({"t": "links"}, json.dumps(mapped).encode(), patience=patience())
         header, _ = worker.receive(max_body=0, patience=patience())
         if _valid(worker, _READY, header, "ready").digest != policy.digest:
-            raise _lost(worker, "holds another policy than it was given")
+            raise _lost(worker, "loaded another policy than the one that was sent")
 
     def call(self, tool: object, arguments: object) -> Outcome:
-        """Have the worker carry out one call.
+        """Execute one call in the worker.
 
         Raises:
-            DeadlineExceeded, Cancelled: the wait ended; the worker is gone.
+            DeadlineExceeded, Cancelled: the wait ended; the worker was ended.
             WorkerLost: the worker died or broke the protocol.
         """
         try:
@@ -179,19 +179,20 @@ class RemoteBench:
         )
         result = _valid(self._worker, _RESULT, header, "result")
         if result.n != self._calls:
-            raise _lost(self._worker, "answered another call than it was asked")
+            raise _lost(self._worker, "returned the result of another call")
         if (result.verdict == "allow") != (result.code is None):
-            raise _lost(self._worker, "gave a verdict that contradicts its code")
+            raise _lost(self._worker, "returned a verdict that contradicts its code")
         try:
             text = answer.decode()
         except UnicodeDecodeError:
-            raise _lost(self._worker, "answered with bytes that are no text") from None
+            raise _lost(self._worker, "returned bytes that are not text") from None
         return Outcome(result.verdict, result.code, text, rule=result.rule, via=result.via)
 
     def change_set(self) -> ChangeSet:
-        """Fetch what the worker proposes; raises as `call` and `read_proposal`.
+        """Fetch the changes that the worker proposes; raise as `call` and `read_proposal`.
 
-        Bounded by the policy's limits, and by what was shown and called: each makes one claim at most.
+        Bounded by the policy's limits, and by the number of injected entries and calls: each adds one claim
+        at most.
         """
         changes: list[tuple[str, Digest | None, bytes]] = []
         claims: list[tuple[str, Digest | None]] = []
@@ -217,7 +218,7 @@ def _encoded(arguments: object) -> bytes:
     try:
         body = json.dumps(arguments, allow_nan=False).encode()
     except ValueError:
-        raise BadArguments("the arguments hold a number that JSON has not") from None
+        raise BadArguments("the arguments contain NaN or infinity; use finite numbers") from None
     if len(body) > MAX_CALL_BYTES:
         raise TooLarge("the arguments are too large; shorten them")
     return body

@@ -1,6 +1,6 @@
 """The worker's end of the protocol: one run, one request in flight, no state beyond the run.
 
-A message is a JSON header, with raw bytes behind it where there is content (`sandbox/fence/wire.py`):
+A message is a JSON header, followed by raw bytes if it has content (`sandbox/fence/wire.py`):
 
     worker → broker  hello{missing}
     broker → worker  init{policy, scopes, must_read, links, shown} + the policy
@@ -9,10 +9,10 @@ A message is a JSON header, with raw bytes behind it where there is content (`sa
     broker → worker  changes                               → change{path, base} + content …
                                                              claim{path, digest} … end
 
-Apart from `remote.py`, so that a worker loads nothing of the broker's end.
+Separate from `remote.py`, so that a worker loads nothing of the broker's end.
 
-End of file means that the broker is done with this run. `remote.py` is the other end; it trusts
-nothing that is said here.
+End of file means that the broker has finished this run. `remote.py` is the other end; it trusts no message
+of a worker.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ MAX_POLICY_BYTES: Final = 8 << 20
 """Bytes of an effective policy in its normal form; the shipped `strict` has 4 000."""
 
 MAX_MAP_BYTES: Final = 8 << 20
-"""Bytes of the links of one scope as JSON: those of `kernel/root.py`, every character escaped."""
+"""Bytes of the links of one scope as JSON: the limit of `tools/links.py`, every character escaped."""
 
 MAX_CALL_BYTES: Final = 16 << 20
 """Bytes of one call's arguments as JSON: two strings of the largest size, every character escaped."""
 
 
-# The patterns of the shipped policies: compiled before the fork, they cost a run nothing.
+# The patterns of the shipped policies: compiled before the fork, they need no time in a run.
 _WARM_ALLOW: Final = tuple(
     f"/{scope}/{files}" for scope in ("user", "project") for files in ("**/*.md", "*.md", "*/*.md")
 )
@@ -78,11 +78,11 @@ def serve(sock: socket.socket, roots: Mapping[str, int], missing: Missing) -> No
 
     Args:
         sock: a connected stream socket.
-        roots: handles of the scope roots that the run may see, by scope.
-        missing: layers of the fence that do not hold this process, for the broker to know.
+        roots: handles of the scope roots that the run may read, by scope.
+        missing: missing layers of the fence, to report to the broker.
 
     Raises:
-        ProtocolViolation: the broker broke the protocol, which only a bug can do.
+        ProtocolViolation: the broker broke the protocol, which only a bug can cause.
     """
     channel = Channel(sock)
     channel.send({"t": "hello", "missing": missing})
@@ -95,7 +95,7 @@ def serve(sock: socket.socket, roots: Mapping[str, int], missing: Missing) -> No
 
 
 def warm() -> None:
-    """Touch what initialises lazily, so that a forked worker need not."""
+    """Run code that initialises lazily, so that a forked worker need not."""
     workbench = Workbench(parse(_WARM_POLICY.text, "warm"), (Scope("user"),), {}, must_read=True)
     for tool, arguments in _WARM_CALLS:
         workbench.call(tool, arguments)
@@ -128,7 +128,7 @@ def _receive_map(channel: Channel) -> dict[RelPath, str]:
 
 
 def _arguments(body: bytes) -> object:
-    """The arguments of a call; None, which no tool takes, where they nest deeper than this process reads."""
+    """Return the arguments of a call; None, which no tool accepts, if they are nested too deeply to parse."""
     try:
         arguments: object = json.loads(body)
     except RecursionError:

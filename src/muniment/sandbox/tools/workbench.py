@@ -1,22 +1,21 @@
 """Executes the calls of one run: five tools over an overlay, each call judged before it acts.
 
-A call is decided in this order, and the first step that fails answers:
+A call is decided in this order, and the first step that fails determines the result:
 
-1. the tool is one of the five, the arguments fit its closed model (`calls.py`);
-2. the path is canonical, leads nowhere outside, and the policy grants the call on it as written and as
-   resolved;
-3. the file is reached through its root's handle: links that are not in the run's map, hard links, special
+1. the tool is one of the five, and the arguments fit its closed model (`calls.py`);
+2. the path is canonical, is inside, and the policy grants the call on it as written and as resolved;
+3. the file is opened through its root's handle: links that are not in the run's map, hard links, special
    files and mounts are escapes (`kernel/root.py`);
-4. the policy grants the verb that the call amounts to;
-5. a run replaces only what it has read (`must_read`);
+4. the policy grants the verb of the call;
+5. a run replaces only files that it has read (`must_read`);
 6. the content fits the quotas and budgets and passes the gates.
 
-`ls` shows a link as the file or directory that it leads to. `grep` goes through a link where its path
-does, but not on its way down: what such a link leads to stands beneath the same root and is found there, by
-its own name. An answer to a path that led through a link says where to.
+`ls` lists a link as its target file or directory. `grep` resolves links in its path but not below it: the
+target of such a link is under the same root and is found there, by its name. If a path contained a link, the
+result names its target.
 
-The verdicts here let the model mend its request; the broker judges the change-set again, and that
-verdict counts. What is denied and what is absent outside a scope read alike.
+The decisions here let the model correct its request; the broker judges the change set again, and that
+decision counts. A denied file and a missing file outside a scope give the same message.
 """
 
 from __future__ import annotations
@@ -66,28 +65,28 @@ from muniment.sandbox.tools.calls import (
 )
 from muniment.sandbox.tools.overlay import NOTHING_SHOWN, Overlay, Shown
 
-# -- reach -------------------------------------------------------------------------------------------
+# -- resolve -----------------------------------------------------------------------------------------
 #
-# From the text of a path to the file or directory that it leads to, granted under both of its names.
+# Resolve the text of a path to a file or directory that the policy grants under both of its names.
 #
-# 1. The text is canonical: an escape or `bad_name` otherwise (`policy/grammar.py`).
-# 2. The policy grants the request on the path as written; nothing else is looked at before that.
-# 3. Links of the run's map are resolved: what leaves the root is an escape (`policy/grammar.py`).
-# 4. The policy grants the same on the path as resolved. The refusal names the rule, and not that name: what
-#    is hidden stays hidden behind a link.
+# 1. The text is canonical: if not, it is an escape or `bad_name` (`policy/grammar.py`).
+# 2. The policy grants the request on the path as written; no further step runs before that.
+# 3. Links of the run's map are resolved: a target outside the root is an escape (`policy/grammar.py`).
+# 4. The policy grants the same on the path as resolved. The refusal contains the rule but not that name, so
+#    that a hidden name stays hidden.
 #
-# One file has one name, the resolved one: what follows (overlay, claims, quotas, change-set, what a search
-# shows) knows no other. Without a map both names are the same, and a link is an escape once it is opened.
+# One file has one name, the resolved one: later steps (overlay, claims, quotas, change set, results of a
+# search) use no other. Without a map both names are the same, and a link is an escape when it is opened.
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Where a path leads.
+    """The target of a path.
 
     Attributes:
-        written: the path as somebody wrote it.
-        path: the path without links; the same where it meets none.
-        is_directory: only a directory can stand there, if anything does; else nobody asked yet.
+        written: the path as given in the request.
+        path: the path without links; the same if it has none.
+        is_directory: True: only a directory can be there; False: not checked yet.
     """
 
     written: CanonicalPath
@@ -96,11 +95,11 @@ class Reached:
 
     @property
     def names(self) -> tuple[CanonicalPath, ...]:
-        """The path as written and, if that is another, as resolved: what the policy is asked about."""
+        """Return the path as written and, if it differs, as resolved: the names for the policy."""
         return (self.written,) if self.path == self.written else (self.written, self.path)
 
     def below(self, path: CanonicalPath) -> Reached | None:
-        """`path`, which stands beneath this directory, as it is reached from here; None: not by any path."""
+        """Return `path`, which is under this directory, as seen from here; None: no path can express it."""
         if self.written == self.path:
             return Reached(path, path)
         inside = path.rel[len(joined(self.path.rel, "")) :]
@@ -112,35 +111,35 @@ class Reached:
 
 
 class Reach:
-    """What the paths of one run lead to.
+    """Resolves the paths of one run.
 
     Args:
-        judge: of the run's policy.
-        scopes: of the run.
-        links: of each scope whose links are resolved.
+        judge: judge of the run's policy.
+        scopes: scopes of the run.
+        links: links of each scope whose links are resolved.
     """
 
     def __init__(self, judge: Judge, scopes: Collection[Scope], links: Mapping[Scope, Links]) -> None:
         self._judge, self._scopes, self._links = judge, scopes, links
 
     def file(self, unsafe_path: str, *verbs: Verb) -> Reached:
-        """The file that a path leads to, if the policy grants one of `verbs` on it.
+        """Return the file at a path, if the policy grants one of `verbs` on it.
 
         Raises:
             PathEscape, BadName, Refused: steps 1 to 4.
-            NotAFile: it leads to a scope, or only to a directory.
+            NotAFile: it is a scope, or can only be a directory.
         """
         written = canonicalise(unsafe_path, self._scopes)
         if not written.rel:
             text = written.text
-            raise NotAFile(f"{text} is a scope; name a file in it, such as {text}/topic/name.md")
+            raise NotAFile(f"{text} is a scope; give a file in it, such as {text}/topic/name.md")
         reached = self._resolved(written, partial(self._one_of, verbs))
         if reached.is_directory:
-            raise NotAFile(f"{written.text} leads to a folder; name a file in it")
+            raise NotAFile(f"{written.text} is a folder; give a file in it")
         return reached
 
     def directory(self, unsafe_path: str) -> Reached:
-        """The scope or directory that a path leads to, if the policy lets it be looked into.
+        """Return the scope or directory at a path, if the policy lets the run list it.
 
         Raises:
             PathEscape, BadName, Refused: steps 1 to 4.
@@ -148,7 +147,7 @@ class Reach:
         return self._resolved(self._canonical(unsafe_path), self._judge.decide_directory)
 
     def file_or_directory(self, unsafe_path: str) -> Reached:
-        """What a path leads to, unless a deny covers it: what else the policy says hangs on what it is.
+        """Return the target of a path, unless a deny rule covers it; further checks depend on its kind.
 
         Raises:
             PathEscape, BadName, Refused: steps 1 to 4.
@@ -161,20 +160,20 @@ class Reach:
             _check(name, reached.written, partial(self._judge.decide, verb))
 
     def require_directory(self, reached: Reached) -> None:
-        """Raise `Refused` unless the policy lets the directory be looked into."""
+        """Raise `Refused` unless the policy lets the run list the directory."""
         for name in reached.names:
             _check(name, reached.written, self._judge.decide_directory)
 
     def allows(self, reached: Reached, verb: Verb) -> bool:
-        """Whether the policy grants `verb` on the file, for filtering what is shown."""
+        """Return whether the policy grants `verb` on the file, for filtering lists."""
         return all(self._judge.allows(verb, name) for name in reached.names)
 
     def covered(self, reached: Reached) -> bool:
-        """Whether a deny on `list` covers the whole directory."""
+        """Return whether a deny rule on `list` covers the complete directory."""
         return any(map(self._judge.covered, reached.names))
 
     def links_below(self, reached: Reached) -> Iterator[Reached]:
-        """Where the links beneath a directory lead, at any depth, those left out that lead nowhere here."""
+        """Yield the targets of the links under a directory, at any depth, except targets outside."""
         links = self._links.get(reached.path.scope, {})
         prefix = joined(reached.path.rel, "")
         for rel in links:
@@ -191,7 +190,7 @@ class Reach:
         return canonicalise(unsafe_path.removesuffix("/") or unsafe_path, self._scopes)
 
     def _resolved(self, written: CanonicalPath, decide: Callable[[CanonicalPath], Verdict]) -> Reached:
-        """Steps 2 to 4."""
+        """Resolve a path by steps 2 to 4."""
         _check(written, written, decide)
         resolved = resolve(written, self._links.get(written.scope, {}))
         if resolved.path != written:
@@ -199,7 +198,7 @@ class Reach:
         return Reached(written, resolved.path, resolved.is_directory)
 
     def _one_of(self, verbs: Collection[Verb], path: CanonicalPath) -> Verdict:
-        """`Allow` if one of `verbs` is granted, else why the last of them is not."""
+        """Return `Allow` if one of `verbs` is granted, else the denial of the last one."""
         *others, last = verbs
         if any(self._judge.allows(verb, path) for verb in others):
             return Allow()
@@ -212,23 +211,23 @@ class Reach:
 def _check(name: CanonicalPath, written: CanonicalPath, decide: Callable[[CanonicalPath], Verdict]) -> None:
     verdict = decide(name)
     if isinstance(verdict, Deny):
-        linked = f"{written.text} meets a link, and the rule {verdict.rule!r} forbids this of its target"
+        linked = f"{written.text} has a link, and the rule {verdict.rule!r} denies this for its target"
         reason = verdict.reason if name == written else f"{linked}; use another name"
         raise Refused(reason, rule=verdict.rule, layer=verdict.layer)
 
 
 # -- search ------------------------------------------------------------------------------------------
 #
-# Line search with RE2: linear in the text whatever the pattern.
+# Line search with RE2: linear in the text for any pattern.
 #
-# The whole file is searched in one call with `(?m)` and `never_nl`, and line numbers are counted only
+# The complete file is searched in one call with `(?m)` and `never_nl`, and line numbers are counted only
 # for hits: per line the same search is two orders of magnitude slower (measured).
 
 _MAX_PROGRAM_BYTES: Final = 8 << 20
 """Memory that RE2 may use for one pattern; its own default. Larger patterns do not compile."""
 
 MAX_LINE_CHARS: Final = 200
-"""Characters of a matching line that are shown."""
+"""Characters of a matching line that are returned."""
 
 
 class Pattern:
@@ -247,12 +246,12 @@ class Pattern:
         try:
             self._compiled: Any = re2.compile("(?m)" + pattern, options)
         except UnicodeEncodeError:
-            raise BadArguments("not an RE2 pattern: it holds half a character; mend it") from None
+            raise BadArguments("not an RE2 pattern: it contains half a character; correct it") from None
         except re2.error as invalid:
-            raise BadArguments(f"not an RE2 pattern: {_reason(invalid)}; mend or simplify it") from None
+            raise BadArguments(f"not an RE2 pattern: {_reason(invalid)}; correct or simplify it") from None
 
     def matching_lines(self, data: bytes) -> Iterator[tuple[int, str]]:
-        """Numbers (from 1) and texts of the lines of `data` that match, each once, in order."""
+        """Yield the numbers (from 1) and texts of the lines of `data` that match, each once, in order."""
         position, number, counted_to = 0, 1, 0
         while position < len(data):
             match = self._compiled.search(data, position)
@@ -262,7 +261,7 @@ class Pattern:
             end = data.find(b"\n", match.start())
             end = len(data) if end < 0 else end
             if start == len(data):
-                return  # What follows the final newline is not a line.
+                return  # No line follows the final newline.
             number += data.count(b"\n", counted_to, start)
             counted_to = start
             yield number, _shown(data[start:end])
@@ -283,16 +282,16 @@ def _reason(invalid: Exception) -> str:
 # -- workbench ---------------------------------------------------------------------------------------
 
 MAX_TEXT_CHARS: Final = 60_000
-"""Characters that one answer shows; about what a small model's context can take."""
+"""Characters of one result; about the capacity of a small model's context."""
 
 MAX_LISTED: Final = 500
-"""Names that one `ls` shows."""
+"""Names in the result of one `ls`."""
 
 MAX_KEPT_BYTES: Final = 8 << 20
-"""Bytes of files that a run keeps from one grep for the next."""
+"""Bytes of files that a run caches from one grep for the next."""
 
 MAX_CHANGED_LINES: Final = 20
-"""Changed lines that one `edit` shows."""
+"""Changed lines in the result of one `edit`."""
 
 
 class Workbench:
@@ -301,11 +300,11 @@ class Workbench:
     Args:
         policy: the effective policy of the run.
         scopes: the scopes of the run.
-        roots: handles of the scopes whose content the run may see; empty in `clean` runs.
-        must_read: whether a file must have been read before `write_file` may replace it. Then, too, greps of
-            everything that follow each other search one reading of the files: a run asks in one go.
-        links: of the scopes whose links are resolved beneath their root.
-        shown: entries that count as read, with the digests of what was shown of them.
+        roots: handles of the scopes whose content the run may read; empty in `clean` runs.
+        must_read: whether a file must have been read before `write_file` may replace it. If so, consecutive
+            greps of all scopes also share one reading of the files: a run makes them in one turn.
+        links: links of the scopes whose links are resolved under their root.
+        shown: entries that count as read, with the digests of the injected files.
     """
 
     def __init__(
@@ -331,7 +330,7 @@ class Workbench:
         self._scanned_bytes = 0
 
     def call(self, tool: object, arguments: object) -> Outcome:
-        """Carry out one call; never raises for anything that a caller may send."""
+        """Execute one call; never raise for any tool or arguments."""
         try:
             name = check_tool(tool)
             if name != "grep":
@@ -342,7 +341,7 @@ class Workbench:
         return allowed(text)
 
     def change_set(self) -> ChangeSet:
-        """What the run proposes so far."""
+        """Return the changes that the run has proposed until now."""
         return self._overlay.change_set()
 
     def _execute(self, arguments: Arguments) -> str:
@@ -371,9 +370,10 @@ class Workbench:
             shown.append(f"{number}\t{line}")
         last = arguments.offset + len(shown)
         if last < len(lines):
-            shown.append(f"[truncated: {len(lines)} lines in all; read on with offset={last}]")
+            shown.append(f"[truncated: {len(lines)} lines in all; continue with offset={last}]")
         answer = self._show("\n".join([*(shown or ["[empty]"]), *_aside(reached)]))
-        self._overlay.claim(reached.path, digest(content))  # Only now: what could not be shown was not read.
+        # Only now: a file that did not fit into the result was not read.
+        self._overlay.claim(reached.path, digest(content))
         return answer
 
     def _ls(self, arguments: Ls) -> str:
@@ -382,11 +382,11 @@ class Workbench:
         reached = self._reach.directory(arguments.path)
         visible = [child for child in self._children(reached) if self._is_visible(*child)]
         lines = [self._listing(*child) for child in visible[:MAX_LISTED]]
-        more = "" if len(visible) <= MAX_LISTED else f", the first {MAX_LISTED} shown; grep finds the rest"
+        more = "" if len(visible) <= MAX_LISTED else f", the first {MAX_LISTED} listed; grep finds the others"
         return self._show("\n".join([*lines, f"[{len(visible)} in all{more}]", *_aside(reached)]))
 
     def _children(self, directory: Reached) -> list[tuple[Reached, Kind]]:
-        """What stands in a directory, by name; a link is what it leads to, if that is there."""
+        """Return the files and directories in a directory, by name; a link as its target, if that exists."""
         try:
             children = self._overlay.children(directory.path)
         except NotFound:
@@ -408,7 +408,7 @@ class Workbench:
         return None if link.is_directory and kind == "file" else kind
 
     def _is_visible(self, reached: Reached, kind: Kind) -> bool:
-        """A file shows iff granted; a directory iff not denied and it holds a file that shows."""
+        """Return whether a name is listed: a file if granted; a directory if not denied and not empty."""
         if kind == "file":
             return self._may_list(reached)
         if self._reach.covered(reached):
@@ -417,13 +417,13 @@ class Workbench:
         return any(map(self._may_list, chain(self._files_below(reached), links)))
 
     def _may_list(self, reached: Reached) -> bool:
-        """Whether the policy lets the run see a file, and its names pass the gates as its text has to."""
+        """Return whether the policy lets the run list a file, and its names pass the gates for text."""
         trust = self._policy.trust_of(reached.path.scope)
         is_granted = self._reach.allows(reached, Verb.LIST)
         return is_granted and all(name_gate(name.text, trust) is None for name in reached.names)
 
     def _files_below(self, directory: Reached) -> Iterator[Reached]:
-        """Every file beneath a directory, but none that is only a link there."""
+        """Yield every file under a directory, without links."""
         for path in self._overlay.files_below(directory.path, self._enters):
             if (reached := directory.below(path)) is not None:
                 yield reached
@@ -447,11 +447,11 @@ class Workbench:
         return self._show("\n".join([_fitting(hits) or "no matches", *(_aside(reached) if reached else ())]))
 
     def _hits(self, pattern: Pattern, reached: Reached | None) -> Iterator[str]:
-        """The lines that match, as they are shown: of one file or directory, or of all scopes."""
+        """Yield the matching lines of a file, a directory or all scopes, in the format of the result."""
         for path, data in self._searched(reached) if reached else self._searched_everywhere():
             self._scanned_bytes += len(data)
             if self._scanned_bytes > self._policy.limits.scan_bytes:
-                raise BudgetSpent("this run has searched as much as it may; use what you have")
+                raise BudgetSpent("this run has searched its maximum of bytes; use the results that you have")
             for number, line in pattern.matching_lines(data):
                 yield f"{path.text}:{number}: {line}"
 
@@ -472,7 +472,7 @@ class Workbench:
             self._reading = reading
 
     def _searched(self, reached: Reached) -> Iterator[tuple[CanonicalPath, bytes]]:
-        """The files, with their bytes, that a grep of `reached` may list and read."""
+        """Yield the files, with their bytes, that a grep of `reached` may list and read."""
         path = reached.path
         if path.rel and not reached.is_directory and self._overlay.is_file(path):
             self._reach.require(Verb.LIST, reached)
@@ -483,7 +483,7 @@ class Workbench:
             return
         self._reach.require_directory(reached)
         if path.rel:
-            self._overlay.children(path)  # Says so if there is no such directory.
+            self._overlay.children(path)  # Raises if the directory does not exist.
         yield from self._searched_below(reached)
 
     def _searched_below(self, directory: Reached) -> Iterator[tuple[CanonicalPath, bytes]]:
@@ -494,13 +494,13 @@ class Workbench:
                 data = self._overlay.read(below.path)
                 decode(data)
             except (PathEscape, ToolError):
-                continue  # What cannot be read as a private text file has no lines to match.
+                continue  # A file that cannot be read as private text has no lines to match.
             yield below.path, data
 
     # -- proposing -------------------------------------------------------------------------------
 
     def _write_file(self, arguments: WriteFile) -> str:
-        # Refused before the disk is asked whether it exists, if neither is granted.
+        # Denied before the file is accessed, if neither verb is granted.
         reached = self._reach.file(arguments.path, Verb.MODIFY, Verb.CREATE)
         path = reached.path
         base = self._overlay.base(path)
@@ -517,7 +517,7 @@ class Workbench:
         content = self._propose(path, arguments.content)
         self._overlay.write(path, content, base)
         done = "created" if base is None else "replaced"
-        left_out = "" if content == arguments.content.encode() else "; what looked like a secret was left out"
+        left_out = "" if content == arguments.content.encode() else "; a possible secret was removed"
         return f"{done} {path.text} ({len(content)} bytes)" + _whence(reached) + left_out
 
     def _edit(self, arguments: Edit) -> str:
@@ -542,52 +542,52 @@ class Workbench:
         count = before.count(arguments.old_string) if arguments.replace_all else 1
         growth = len(arguments.new_string) - len(arguments.old_string)
         if len(before) + count * growth > MAX_FILE_BYTES:
-            raise TooLarge(f"{path.text} would pass {MAX_FILE_BYTES} bytes; write less")
+            raise TooLarge(f"{path.text} would exceed {MAX_FILE_BYTES} bytes; write less")
         after = before.replace(arguments.old_string, arguments.new_string, count)
         content = self._propose(path, after)
         told = f"changed {path.text}" + _whence(reached)
         if content != after.encode():
-            told += "; what looked like a secret was left out"
+            told += "; a possible secret was removed"
         elif self._reach.allows(reached, Verb.READ):
             told = self._show(f"{told}\n{_changed_lines(after, first, arguments.new_string)}")
         self._overlay.rewrite(path, content, content_before)
         return told
 
     def _propose(self, path: CanonicalPath, text: str) -> bytes:
-        """The bytes of `text`, if the gates, quotas and budgets let the run propose them at `path`."""
+        """Return the bytes of `text`, if the gates, quotas and budgets let the run propose them at `path`."""
         if self._policy.content.secrets == "redact":
             text = redacted(text)
         content = encode(text)
         limits = self._policy.limits
         if len(content) > MAX_FILE_BYTES:
-            raise TooLarge(f"{path.text} would pass {MAX_FILE_BYTES} bytes; write less")
+            raise TooLarge(f"{path.text} would exceed {MAX_FILE_BYTES} bytes; write less")
         for quota in self._judge.quotas_for(path):
             if len(content) > quota.max_file_bytes:
-                raise QuotaExceeded(f"a file here may hold {quota.max_file_bytes} bytes; write less")
+                raise QuotaExceeded(f"a file here may have at most {quota.max_file_bytes} bytes; write less")
         if self._overlay.bytes_written(without=path) + len(content) > limits.write_bytes:
-            raise BudgetSpent(f"a run may write {limits.write_bytes} bytes in all; write less")
+            raise BudgetSpent(f"a run may write at most {limits.write_bytes} bytes; write less")
         if not self._overlay.has_pending(path) and self._overlay.files_written >= limits.files_written:
-            raise BudgetSpent(f"a run may write {limits.files_written} files; finish with what you have")
+            raise BudgetSpent(f"a run may write at most {limits.files_written} files; finish with these")
         check_entry(content, path.rel, self._policy.content)
         return content
 
     def _show(self, text: str) -> str:
-        """`text`, if the run may still be shown that much."""
+        """Return `text`, if the run may still receive that much."""
         self._shown_bytes += len(text.encode())
         if self._shown_bytes > self._policy.limits.read_bytes:
-            raise BudgetSpent("this run has been shown as much as it may; use what you have")
+            raise BudgetSpent("this run has read its maximum of bytes; use the results that you have")
         return text
 
 
 def _aside(reached: Reached) -> list[str]:
-    """The line that tells where a path led that met a link; none for any other."""
+    """Return the line that states the target of a path with links; none for other paths."""
     return (
-        [] if reached.path == reached.written else [f"[{reached.written.text} leads to {reached.path.text}]"]
+        [] if reached.path == reached.written else [f"[{reached.written.text} points to {reached.path.text}]"]
     )
 
 
 def _whence(reached: Reached) -> str:
-    return "" if reached.path == reached.written else f"; {reached.written.text} leads there"
+    return "" if reached.path == reached.written else f"; {reached.written.text} points there"
 
 
 def _lines(text: str) -> list[str]:
@@ -596,7 +596,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _fitting(lines: list[str]) -> str:
-    """`lines` joined, cut at a line boundary within `MAX_TEXT_CHARS`."""
+    """Return `lines` joined, cut at a line boundary within `MAX_TEXT_CHARS`."""
     text = "\n".join(lines)
     if len(text) <= MAX_TEXT_CHARS:
         return text

@@ -1,0 +1,157 @@
+"""Plain English, as CONTRIBUTING describes it: words, names, docstrings, references.
+
+`python tests/test_language.py` prints every finding with its file and line.
+"""
+
+import ast
+import io
+import re
+import sys
+import tokenize
+import tomllib
+from functools import cache
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+CODE = ("src/**/*.py", "tests/**/*.py", "benchmarks/**/*.py", "examples/**/*.py", "docs/*.py")
+PAGES = ("*.md", "docs/*.md", "policies/*.md", "threat-model/**/*.md", "examples/**/*.md")
+TEMPLATES = ("src/**/*.html",)
+MAX_TEST_NAME = 60
+
+WORDS = {
+    r"told|tells?|telling|untold": "report, return, notify; injected",
+    r"says?|said|sayings?": "state, contain, return; fact",
+    r"stands|stood": "is, is at",
+    r"(?:who|what|which)(?:so)?ever": "the caller, any",
+    r"for good|anew|likewise|besides|thrice|in earnest|alike|whence|thereby|therein|so far as": "a plain adverb",
+    r"he|his|him|himself": "the user, their",
+    r"beneath|behind": "under, after",
+    r"somebody|nobody|of ours|of its own|of their own": "another process, the user, no caller",
+    r"tak(?:es?|ing|en) (?:it |them )?back|took back": "undo, roll back",
+    r"g(?:ive|ives|ave|iven|iving) (?:way|back|up)": "fall back, return, stop",
+    r"c(?:omes?|ame) (?:to|of)": "result in, reach",
+    r"(?:is|are|was|were|be) (?:no|none)(?! longer)": "is not a, is missing",
+    r"there is nothing": "not found",
+    r"[Ww]here (?:a|an|the|it|there|that|nothing|no|one|they|what|all|both)": "if",
+}
+"""Banned in prose, as whole words; and what to use."""
+
+HEADLESS = re.compile(r"(?:^|[.:;(]\s+)(?:What|Who|Whose|Those|Whatever|Whoever)\b(?![^.]*\?)")
+"""Sentences that start with a pronoun instead of their subject; questions may."""
+
+IDENTIFIERS = set(
+    "told tell tells telling untold said say says saying sayings whose whoever those stand stands stood ours "
+    "alike behind beneath beside anew shelf minds leash stranger greeting asker".split()
+)
+"""Banned in names, as one of the words between underscores or capitals."""
+
+
+def files(*patterns):
+    return sorted(
+        path
+        for pattern in patterns
+        for path in REPOSITORY.glob(pattern)
+        if not {"vendor", "facts", "__pycache__", ".venv"} & set(path.parts) and path.name != "CHANGELOG.md"
+    )
+
+
+@cache
+def tree(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def is_definition(node):
+    return isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+
+
+def prose_of_code(path):
+    """Yield (line, text) of the comments and docstrings of a module, and of the messages of `src`."""
+    source = path.read_text(encoding="utf-8")
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string.lstrip("# ")
+    for node in ast.walk(tree(path)):
+        for statement in getattr(node, "body", []) if is_definition(node) else []:
+            match statement:
+                case ast.Expr(value=ast.Constant(value=str() as text)):
+                    yield statement.lineno, text
+    if "src" in path.relative_to(REPOSITORY).parts:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+                yield node.lineno, node.value
+
+
+def prose():
+    """Yield (path, line, text) of everything that a person reads."""
+    for path in files(*CODE):
+        yield from ((path, line, text) for line, text in prose_of_code(path))
+    for path in files(*PAGES):
+        text = re.sub(
+            r"```.*?```", lambda match: "\n" * match[0].count("\n"), path.read_text("utf-8"), flags=re.S
+        )
+        yield from ((path, line, row) for line, row in enumerate(text.splitlines(), 1))
+    for path in files(*TEMPLATES):
+        yield from ((path, line, row) for line, row in enumerate(path.read_text("utf-8").splitlines(), 1))
+
+
+def findings_in_prose():
+    """Yield a line for each banned word of the prose."""
+    patterns = [(re.compile(rf"\b(?:{words})\b"), use) for words, use in WORDS.items()]
+    for path, line, text in prose():
+        bare = re.sub(r"`[^`]*`|\"[^\"]*\"|“[^”]*”", "", text)  # names and quotations
+        for pattern, use in [*patterns, (HEADLESS, "start with the subject")]:
+            for match in pattern.finditer(bare):
+                yield f"{path.relative_to(REPOSITORY)}:{line}: {match[0]!r}: use {use}"
+
+
+def names():
+    """Yield (path, line, name) of every definition, argument and assignment."""
+    for path in files(*CODE):
+        for node in ast.walk(tree(path)):
+            match node:
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    yield path, node.lineno, name
+                case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
+                    yield path, node.lineno, name
+
+
+def findings_in_names():
+    for path, line, name in names():
+        parts = {part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+        if not name.startswith("test_") and parts & IDENTIFIERS:
+            yield f"{path.relative_to(REPOSITORY)}:{line}: {name}"
+
+
+def findings_in_tests():
+    for path, line, name in names():
+        if name.startswith("test_") and len(name) > MAX_TEST_NAME:
+            yield f"{path.relative_to(REPOSITORY)}:{line}: {len(name)} characters: {name}"
+
+
+def report(rows, most=20):
+    rows = list(rows)
+    assert not rows, f"{len(rows)} findings:\n" + "\n".join(rows[:most])
+
+
+def test_prose_contains_no_banned_words():
+    report(findings_in_prose())
+
+
+def test_names_contain_no_banned_words():
+    report(findings_in_names())
+
+
+def test_test_names_have_at_most_60_characters():
+    report(findings_in_tests())
+
+
+def test_ruff_checks_imperative_docstrings():
+    with (REPOSITORY / "pyproject.toml").open("rb") as file:
+        lint = tomllib.load(file)["tool"]["ruff"]["lint"]
+    assert "D401" in lint["extend-select"]
+    assert not any(rule.startswith("D4") for rule in lint["ignore"])
+
+
+if __name__ == "__main__":
+    for row in (*findings_in_prose(), *findings_in_names(), *findings_in_tests()):
+        sys.stdout.write(row + "\n")
