@@ -320,7 +320,7 @@ def test_task_that_does_not_end_in_time_is_requeued_uncounted(bench):
     assert bench.runner.stop(0)
     assert not bench.runner.is_alive
     tasks = [bench.lane.get(task.id) for task in sent]
-    assert [(task.status, task.next_attempt) for task in tasks] == [("queued", 0)] * 2
+    assert [(task.status, task.attempt) for task in tasks] == [("queued", 0)] * 2
     assert bench.lane.recover() == ()
 
 
@@ -362,7 +362,7 @@ def test_task_claimed_during_a_stop_is_not_started(make_bench, monkeypatch):
         gate.open()
     assert bench.attempts.empty()
     retried = bench.lane.get(task.id)
-    assert (retried.status, retried.next_attempt) == ("queued", 0)
+    assert (retried.status, retried.attempt) == ("queued", 0)
 
 
 # Missing resources
@@ -375,7 +375,7 @@ def test_task_waits_for_a_descriptor_and_the_lane_continues(bench, monkeypatch, 
     first, second = bench.submit(2)
     for task in first, second:
         attempt = bench.next_attempt()
-        assert (attempt.task.id, attempt.task.next_attempt) == (task.id, 1)
+        assert (attempt.task.id, attempt.task.attempt) == (task.id, 1)
         attempt.end(DONE)
     assert bench.wait_for(second, "completed").result == {"summary": "done"}
     event, fields = next_event()
@@ -413,7 +413,7 @@ def test_result_is_kept_although_the_next_task_is_unreadable(bench, state, monke
     assert (event, fields["code"]) == ("ledger_unavailable", "managed_memory_unavailable")
     write("{}")
     retried = bench.next_attempt()
-    assert (retried.task.id, retried.task.next_attempt) == (second.id, 1)
+    assert (retried.task.id, retried.task.attempt) == (second.id, 1)
     retried.end(DONE)
     bench.wait_for(second, "completed")
     statuses = [event.data["status"] for event in bench.factory.told() if event.task == first.id]
@@ -428,7 +428,7 @@ def test_stop_with_a_read_only_ledger_defers_to_recovery(bench, ledger, next_eve
     assert bench.runner.stop(TIMEOUT)
     ledger(True)
     assert bench.lane.get(task.id).status == "running"
-    assert [(each.status, each.next_attempt) for each in bench.lane.recover()] == [("queued", 1)]
+    assert [(each.status, each.attempt) for each in bench.lane.recover()] == [("queued", 1)]
 
 
 def test_runner_with_a_closed_writer_can_be_stopped(bench, next_event):

@@ -50,7 +50,10 @@ def test_other_text_has_at_most_the_trust_of_agent_and_input():
     others.append(f"# {FACT} indeed\n".encode())
     for after, input_trust, request in product(others, [None, *Trust], Trust):
         expected = AGENT.capped(input_trust or AGENT).capped(request)
-        assert compute_trust(after, shown=input_trust, request=request) is expected, (after, input_trust)
+        assert compute_trust(after, input_trust=input_trust, request=request) is expected, (
+            after,
+            input_trust,
+        )
 
 
 @pytest.mark.threat("T-MEM-14", control="capped_trust")
@@ -59,14 +62,17 @@ def test_fact_added_to_a_file_has_the_lower_trust_of_both():
     after = before + f"- {FACT}\n".encode()
     line = ENTRY.replace(b"type: user\n", b'type: user\nmuniment: {"id": "1"}\n')
     for previous in Trust:
-        assert compute_trust(after, before, held=previous) is previous
-        assert compute_trust(after, before, held=previous, request=AGENT) is AGENT.capped(previous)
+        assert compute_trust(after, before, previous=previous) is previous
+        assert compute_trust(after, before, previous=previous, request=AGENT) is AGENT.capped(previous)
         for more in (b"- and one line more\n", b"- Uses vim\n"):
-            assert compute_trust(after + more, before, held=previous) is EXTERNAL
-        assert compute_trust(line.replace(b'"id": "1"', b'"trust": "owner"'), line, held=previous) is previous
+            assert compute_trust(after + more, before, previous=previous) is EXTERNAL
+        assert (
+            compute_trust(line.replace(b'"id": "1"', b'"trust": "owner"'), line, previous=previous)
+            is previous
+        )
     # A removal has the trust of its requester.
-    assert compute_trust(None, b"gone\n", request=AGENT, held=OWNER) is AGENT
-    assert compute_trust(ENTRY, b"\xff\n", held=EXTERNAL) is EXTERNAL  # Invalid text contained no fact.
+    assert compute_trust(None, b"gone\n", request=AGENT, previous=OWNER) is AGENT
+    assert compute_trust(ENTRY, b"\xff\n", previous=EXTERNAL) is EXTERNAL  # Invalid text contained no fact.
 
 
 # The text of existing files.
