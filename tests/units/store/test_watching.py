@@ -41,11 +41,11 @@ def clock():
 
 
 @pytest.fixture
-def view_with(made, clock):
+def find_words(made, clock):
     """A function that views the root `user` and returns the rows that contain a word."""
     with closing(Looks(made.state, clock=clock)) as watcher:
 
-        def view_with(word=None, patience=FOREVER):
+        def find_words(word=None, patience=FOREVER):
             view = watcher.view(made.place.roots["user"], made.place.policy, patience)
             found = made.state.catalog.rows(
                 "SELECT rel FROM text JOIN entry ON entry.id = text.rowid WHERE text MATCH ? ORDER BY rel",
@@ -54,8 +54,8 @@ def view_with(made, clock):
             assert view.complete
             return [rel for (rel,) in found]
 
-        view_with.looks = watcher
-        yield view_with
+        find_words.looks = watcher
+        yield find_words
 
 
 @pytest.fixture
@@ -73,18 +73,18 @@ def append_text(file, text):
     assert file.stat().st_ino == inode
 
 
-def test_append_of_another_process_is_found_without_idle_calls(made, view_with, status_calls):
+def test_append_of_another_process_is_found_without_idle_calls(made, find_words, status_calls):
     for number in range(5):
         append_text(made.file("user/b/two.md"), f" zebra{number}")
-        assert view_with(f"zebra{number}") == ["b/two.md"]
+        assert find_words(f"zebra{number}") == ["b/two.md"]
     status_calls.clear()
-    assert len(view_with()) == 6
+    assert len(find_words()) == 6
     assert status_calls == []
 
 
-def test_name_with_a_failing_status_is_still_listed(made, view_with, monkeypatch):
+def test_name_with_a_failing_status_is_still_listed(made, find_words, monkeypatch):
     for _ in range(2):
-        view_with()
+        find_words()
     append_text(made.file("user/b/two.md"), " zebra")
     real = os.stat
 
@@ -94,11 +94,11 @@ def test_name_with_a_failing_status_is_still_listed(made, view_with, monkeypatch
         return real(name, *rest, **terms)
 
     monkeypatch.setattr(os, "stat", stat_or_fail)
-    assert view_with("zebra") == ["b/two.md"]
+    assert find_words("zebra") == ["b/two.md"]
 
 
-def test_folder_that_cannot_be_opened_ends_the_watch(made, view_with, monkeypatch, logged_events):
-    view_with()
+def test_folder_that_cannot_be_opened_ends_the_watch(made, find_words, monkeypatch, logged_events):
+    find_words()
     real = subject.OpenDirectory
 
     def open_or_fail(root, where):
@@ -107,51 +107,51 @@ def test_folder_that_cannot_be_opened_ends_the_watch(made, view_with, monkeypatc
         return real(root, where)
 
     monkeypatch.setattr(subject, "OpenDirectory", open_or_fail)
-    view_with()
+    find_words()
     monkeypatch.setattr(subject, "OpenDirectory", real)
     made.put("user/b/three.md", "A zebra\n")
-    assert view_with("zebra") == ["b/three.md"]
+    assert find_words("zebra") == ["b/three.md"]
     assert [each["event"] for each in logged_events()] == ["memory_not_watched"]
 
 
-def view_closed_root(made, view_with):
+def view_closed_root(made, find_words):
     """Return the view of the root `user` after it was closed."""
     made.put("user/b/three.md", "About b three\n")
-    return view_with.looks.view(made.place.roots["user"], made.place.policy, FOREVER)
+    return find_words.looks.view(made.place.roots["user"], made.place.policy, FOREVER)
 
 
-def test_closed_root_blocks_nothing(made, view_with):
+def test_closed_root_blocks_nothing(made, find_words):
     for _ in range(2):
-        view_with()
+        find_words()
     made.place.roots["user"].close()
-    view = view_closed_root(made, view_with)
+    view = view_closed_root(made, find_words)
     assert not view.complete
 
 
-def test_only_changed_names_are_read_except_by_a_new_view(made, view_with, monkeypatch):
+def test_only_changed_names_are_read_except_by_a_new_view(made, find_words, monkeypatch):
     listed, real = [], OpenDirectory.entries
     monkeypatch.setattr(OpenDirectory, "entries", lambda self: listed.append(1) or real(self))
     for _ in range(2):
-        view_with()
+        find_words()
     listed.clear()
     made.put("user/b/three.md", "About b three\n")
     made.file("user/b/one.md").unlink()
     made.file("user/a/two.md").rename(made.file("user/c/three.md"))
     (made.file("user/b/one.md").parent / "odd name?.md").write_text("About nothing\n")
-    assert view_with() == ["a/one.md", "b/three.md", "b/two.md", "c/one.md", "c/three.md", "c/two.md"]
+    assert find_words() == ["a/one.md", "b/three.md", "b/two.md", "c/one.md", "c/three.md", "c/two.md"]
     assert listed == []
     view = view_of(made.state, made.place.roots["user"], made.place.policy)
     assert listed == [1, 1, 1]
     assert view.names("b") == {"three.md", "two.md", "odd name?.md"}
     (made.file("user/b/two.md").parent / "new").mkdir()
     made.put("user/b/new/four.md", "About b four\n")
-    assert "b/new/four.md" in view_with()
+    assert "b/new/four.md" in find_words()
     assert listed[3:] != []
 
 
-def test_new_deep_directories_and_late_files_are_found(made, view_with, monkeypatch):
-    view_with()
-    view_with()
+def test_new_deep_directories_and_late_files_are_found(made, find_words, monkeypatch):
+    find_words()
+    find_words()
     made.put("user/d/e/f/new.md", "A walrus\n")
     real, late = subject.Watch.follow, [lambda: made.put("user/d/e/late.md", "A late walrus\n")]
 
@@ -161,30 +161,30 @@ def test_new_deep_directories_and_late_files_are_found(made, view_with, monkeypa
         return real(self, root, directories)
 
     monkeypatch.setattr(subject.Watch, "follow", follow)
-    assert view_with("walrus") == ["d/e/f/new.md", "d/e/late.md"]
+    assert find_words("walrus") == ["d/e/f/new.md", "d/e/late.md"]
     made.file("user/d").rename(made.file("user/g"))
-    assert view_with("walrus") == ["g/e/f/new.md", "g/e/late.md"]
+    assert find_words("walrus") == ["g/e/f/new.md", "g/e/late.md"]
     append_text(made.file("user/g/e/f/new.md"), " and a narwhal")
-    assert view_with("narwhal") == ["g/e/f/new.md"]
+    assert find_words("narwhal") == ["g/e/f/new.md"]
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_directories_that_replaced_others_are_watched(made, view_with, tmp_path, monkeypatch, lost):
+def test_directories_that_replaced_others_are_watched(made, find_words, tmp_path, monkeypatch, lost):
     made.put("user/d/e/one.md", "An old walrus\n")
     new, away = tmp_path / "new", tmp_path / "away"
     (new / "e").mkdir(parents=True)
     (new / "e/one.md").write_text("A new walrus\n")
     for _ in range(3):
-        assert view_with("walrus") == ["d/e/one.md"]
+        assert find_words("walrus") == ["d/e/one.md"]
     if lost:
         monkeypatch.setattr(subject, "_LOST_COUNT", 0x800)  # Together with the move itself.
     made.file("user/d").rename(away)
     new.rename(made.file("user/d"))
-    assert view_with("new") == ["d/e/one.md"]
+    assert find_words("new") == ["d/e/one.md"]
     monkeypatch.setattr(subject, "_LOST_COUNT", 0x4000)
     append_text(made.file("user/d/e/one.md"), " and a narwhal")
     append_text(away / "e/one.md", " and a zebra")
-    assert (view_with("narwhal"), view_with("zebra")) == (["d/e/one.md"], [])
+    assert (find_words("narwhal"), find_words("zebra")) == (["d/e/one.md"], [])
 
 
 def test_moved_directory_is_watched_only_at_its_new_path(made):
@@ -208,9 +208,9 @@ def test_moved_directory_is_watched_only_at_its_new_path(made):
         watch.close()
 
 
-def test_view_ends_while_directories_are_created(made, view_with, monkeypatch):
-    view_with()
-    view_with()
+def test_view_ends_while_directories_are_created(made, find_words, monkeypatch):
+    find_words()
+    find_words()
     real, number = subject.Watch.follow, count()
 
     def follow(self, root, directories):
@@ -220,67 +220,67 @@ def test_view_ends_while_directories_are_created(made, view_with, monkeypatch):
     with monkeypatch.context() as storm:
         storm.setattr(subject.Watch, "follow", follow)
         made.put("user/first/new.md", "A walrus\n")
-        assert "first/new.md" in view_with("walrus")
+        assert "first/new.md" in find_words("walrus")
         assert next(number) < 30
-    assert len(view_with("walrus")) == next(number)
+    assert len(find_words("walrus")) == next(number)
 
 
-def test_failed_view_loses_no_notification(made, view_with, monkeypatch):
-    view_with()
-    view_with()
+def test_failed_view_loses_no_notification(made, find_words, monkeypatch):
+    find_words()
+    find_words()
     append_text(made.file("user/a/one.md"), " zebra")
     with monkeypatch.context() as broken:
         broken.setattr(visit.Visit, "run", Mock(side_effect=Cancelled("given up")))
         with pytest.raises(Cancelled):
-            view_with()
-    assert view_with("zebra") == ["a/one.md"]
+            find_words()
+    assert find_words("zebra") == ["a/one.md"]
 
 
 @pytest.mark.parametrize("lost", ["count", "instance", "watches", "another system"])
-def test_lost_notifications_lead_to_a_full_listing(made, view_with, logged_events, monkeypatch, lost):
+def test_lost_notifications_lead_to_a_full_listing(made, find_words, logged_events, monkeypatch, lost):
     if lost == "instance":
         libc = Mock(inotify_init1=Mock(return_value=-1))
         monkeypatch.setattr(subject.ctypes, "CDLL", lambda *_, **__: libc)
     if lost == "another system":
         monkeypatch.setattr(subject, "IS_LINUX", False)
-    view_with()
-    view_with()
+    find_words()
+    find_words()
     if lost == "count":
         monkeypatch.setattr(subject, "_LOST_COUNT", 0x2)
         append_text(made.file("user/a/one.md"), " zebra")
     if lost == "watches":
         monkeypatch.setattr(subject, "MAX_WATCHED", 3)
     made.put("user/h/new.md", "A zebra\n")
-    assert view_with("zebra") == [*(["a/one.md"] if lost == "count" else []), "h/new.md"]
+    assert find_words("zebra") == [*(["a/one.md"] if lost == "count" else []), "h/new.md"]
     made.put("user/i/new.md", "A walrus\n")
-    assert view_with("walrus") == ["i/new.md"]
+    assert find_words("walrus") == ["i/new.md"]
     events = [each["event"] for each in logged_events() if each["event"] == "memory_not_watched"]
     assert len(events) == (lost != "count")
 
 
-def test_every_file_is_swept_once_a_minute_without_a_watch(made, view_with, clock, monkeypatch):
+def test_every_file_is_swept_once_a_minute_without_a_watch(made, find_words, clock, monkeypatch):
     monkeypatch.setattr(subject.Watch, "__init__", Mock(side_effect=OSError(errno.EMFILE, "none left")))
-    view_with()
+    find_words()
     append_text(made.file("user/c/one.md"), " zebra")
     clock.advance(subject.SWEEP_SECONDS - 1)
-    assert view_with("zebra") == []
+    assert find_words("zebra") == []
     with monkeypatch.context() as none_left:
         none_left.setattr(subject.threading.Thread, "start", Mock(side_effect=RuntimeError("none left")))
         clock.advance(1)
-        assert (view_with("zebra"), view_with.looks._sweeping) == ([], None)
+        assert (find_words("zebra"), find_words.looks._sweeping) == ([], None)
     clock.advance(subject.SWEEP_SECONDS - 1)
     gate, real = threading.Event(), catalog.View.edited
     monkeypatch.setattr(catalog.View, "edited", lambda *it: gate.wait(WAIT) and real(*it))
     clock.advance(1)
-    assert view_with("zebra") == []  # It waits for nothing.
+    assert find_words("zebra") == []  # It waits for nothing.
     gate.set()
-    view_with.looks._sweeping.join(WAIT)
-    assert view_with("zebra") == ["c/one.md"]
+    find_words.looks._sweeping.join(WAIT)
+    assert find_words("zebra") == ["c/one.md"]
 
 
-def test_closed_sweep_ends_and_a_failed_one_is_logged(view_with, clock, monkeypatch, logged_events):
-    view_with()
-    view_with()
+def test_closed_sweep_ends_and_a_failed_one_is_logged(find_words, clock, monkeypatch, logged_events):
+    find_words()
+    find_words()
     begun, failed = threading.Event(), Mock(side_effect=ManagedMemoryUnavailable("catalog.db", "full"))
 
     def sweep_endlessly(_view, patience):
@@ -291,13 +291,13 @@ def test_closed_sweep_ends_and_a_failed_one_is_logged(view_with, clock, monkeypa
     for edited in (failed, sweep_endlessly):
         monkeypatch.setattr(catalog.View, "edited", edited)
         clock.advance(subject.SWEEP_SECONDS)
-        assert len(view_with()) == 6
+        assert len(find_words()) == 6
         if edited is failed:
-            view_with.looks._sweeping.join(WAIT)
+            find_words.looks._sweeping.join(WAIT)
     assert begun.wait(WAIT)
-    view_with.looks.close()
+    find_words.looks.close()
     assert [each["event"] for each in logged_events()] == ["memory_not_swept"]
-    assert len(view_with()) == 6  # A closed watcher still views, everywhere.
+    assert len(find_words()) == 6  # A closed watcher still views, everywhere.
 
 
 def test_sweep_has_ended_when_the_roots_are_closed(tmp_path, monkeypatch):
@@ -327,15 +327,15 @@ def test_many_files_are_swept_once_a_minute_by_new_processes(made, status_calls,
         assert count_status_calls() == (6 if is_due else 0), seconds
 
 
-def test_link_in_place_of_a_directory_is_not_watched(made, view_with, tmp_path):
-    view_with()
-    view_with()
+def test_link_in_place_of_a_directory_is_not_watched(made, find_words, tmp_path):
+    find_words()
+    find_words()
     outside = tmp_path / "elsewhere"
     made.file("user/a").rename(outside)
     made.file("user/a").symlink_to(outside)
-    assert [rel for rel in view_with() if rel.startswith("a/")] == []
+    assert [rel for rel in find_words() if rel.startswith("a/")] == []
     os.truncate(outside / "one.md", 0)
-    assert view_with.looks._watched[next(iter(view_with.looks._watched))]._watch.changed() == {}
+    assert find_words.looks._watched[next(iter(find_words.looks._watched))]._watch.changed() == {}
 
 
 class NotifiedLook(Look):
@@ -374,9 +374,9 @@ def test_directory_is_listed_if_names_are_not_enough(made, monkeypatch):
     assert view_with({"more.md"}).names("b") is None
 
 
-def test_watched_roots_are_bounded(made, view_with, monkeypatch):
+def test_watched_roots_are_bounded(made, find_words, monkeypatch):
     monkeypatch.setattr(subject, "MAX_ROOTS", 0)
     for number in range(3):
         made.put(f"user/b/{number}.md", f"About b {number}\n")
-        assert f"b/{number}.md" in view_with()
-    assert not any(each._watch for each in view_with.looks._watched.values())
+        assert f"b/{number}.md" in find_words()
+    assert not any(each._watch for each in find_words.looks._watched.values())
