@@ -35,13 +35,13 @@ from muniment.store.tasks import Originator
 
 
 @pytest.fixture
-def ledgered(state):
+def lane_factory(state):
     return Ledgered(state)
 
 
 @pytest.fixture
-def lane(ledgered):
-    return ledgered.lane()
+def lane(lane_factory):
+    return lane_factory.lane()
 
 
 def edit_task(factory, columns, task):
@@ -50,9 +50,9 @@ def edit_task(factory, columns, task):
 
 
 @of_sqlite  # For a fleet: units/fleet/test_plans.py.
-def test_next_task_is_found_by_an_index_of_pending_tasks(ledgered, lane, monkeypatch):
+def test_next_task_is_found_by_an_index_of_pending_tasks(lane_factory, lane, monkeypatch):
     begun(lane)
-    ledger, queries = ledgered.state.ledger, []
+    ledger, queries = lane_factory.state.ledger, []
     real_rows = ledger.rows
     monkeypatch.setattr(
         ledger, "rows", lambda query, values: (queries.append(query), real_rows(query, values))[1]
@@ -64,24 +64,24 @@ def test_next_task_is_found_by_an_index_of_pending_tasks(ledgered, lane, monkeyp
     assert all("USING INDEX task_pending" in plan for plan in plans)
 
 
-def test_unreadable_waiting_task_does_not_block_recovery(ledgered, lane):
+def test_unreadable_waiting_task_does_not_block_recovery(lane_factory, lane):
     running, waiting = begun(lane), submit(lane)
     lane.cancel(running.id, OWNER)
-    edit_task(ledgered, "arguments = '{'", waiting)
+    edit_task(lane_factory, "arguments = '{'", waiting)
     assert [(task.id, task.status) for task in lane.recover()] == [(running.id, "cancelled")]
 
 
-def test_exclusion_does_not_depend_on_the_order(ledgered, lane):
+def test_exclusion_does_not_depend_on_the_order(lane_factory, lane):
     submit(lane)
-    edit_task(ledgered, "status = 'running'", submit(lane))
+    edit_task(lane_factory, "status = 'running'", submit(lane))
     assert lane.claim() is None
 
 
-def test_edited_row_makes_the_ledger_unavailable(ledgered):
+def test_edited_row_makes_the_ledger_unavailable(lane_factory):
     edits = {"arguments": "{", "shown": "no JSON", "trust": "king", "cancelled_by": "[]"}
     for column, value in edits.items():
-        lane = ledgered.lane(column)
-        edit_task(ledgered, f"{column} = '{value}'", submit(lane))
+        lane = lane_factory.lane(column)
+        edit_task(lane_factory, f"{column} = '{value}'", submit(lane))
         raised(ManagedMemoryUnavailable, lane.claim, match="was changed after it was written")
 
 
@@ -108,21 +108,21 @@ def submit_and_cancel(factory, *originators):
         return [lane.cancel(submit(lane, by=by).id, by).id for by in originators]
 
 
-def test_old_records_are_removed_per_token_but_not_pending_ones(ledgered, lane, monkeypatch):
+def test_old_records_are_removed_per_token_but_not_pending_ones(lane_factory, lane, monkeypatch):
     monkeypatch.setattr(reading, "MAX_RECORDS", 40)
-    other = ledgered.lane("other")
+    other = lane_factory.lane("other")
     other_task = other.cancel(submit(other).id, OWNER)
     bot_tasks = [lane.cancel(submit(lane, by=BOT).id, BOT).id for _ in range(3)]
     pending = [begun(lane).id, submit(lane).id]
-    sent = submit_and_cancel(ledgered, *[OWNER] * 45)
-    remaining = [task.id for task in ledgered.tasks()]
+    sent = submit_and_cancel(lane_factory, *[OWNER] * 45)
+    remaining = [task.id for task in lane_factory.tasks()]
     assert (remaining, len(remaining)) == ([*bot_tasks, *pending, *sent[10:]], 40)
-    assert [task.id for task in ledgered.tasks("other")] == [other_task.id]
+    assert [task.id for task in lane_factory.tasks("other")] == [other_task.id]
 
 
-def test_tasks_are_read_page_by_page_newest_first(ledgered):
-    sent = submit_and_cancel(ledgered, *[OWNER] * 5)
-    read = partial(lane_tasks.tasks, ledgered.state.ledger, ledgered.lane().workspace)
+def test_tasks_are_read_page_by_page_newest_first(lane_factory):
+    sent = submit_and_cancel(lane_factory, *[OWNER] * 5)
+    read = partial(lane_tasks.tasks, lane_factory.state.ledger, lane_factory.lane().workspace)
     first = read(limit=2)
     rest = read(before=first[-1].seq, limit=9)
     assert [task.id for task in (*first, *rest)] == sent[::-1]
@@ -176,46 +176,46 @@ def test_many_keys_that_expire_together_are_removed_together(tmp_path, monkeypat
     assert count_steps(400) < 3 * count_steps(200)
 
 
-def test_excess_keys_are_removed_from_the_largest_sender_first(ledgered, monkeypatch):
+def test_excess_keys_are_removed_from_the_largest_sender_first(lane_factory, monkeypatch):
     monkeypatch.setattr(reading, "MAX_RECORDS", 2)
     monkeypatch.setattr(reading, "MAX_KEYED", 8)
-    lane, sent = ledgered.lane(), []
-    with ledgered.state.ledger.transaction():
+    lane, sent = lane_factory.lane(), []
+    with lane_factory.state.ledger.transaction():
         for number, by in enumerate([OWNER] * 2 + [BOT] * 10):
             sent.append(lane.cancel(submit(lane, by=by, repeat=f"k{number}").id, by).id)
-    assert [task.id for task in ledgered.tasks()] == [*sent[:2], *sent[6:]]
+    assert [task.id for task in lane_factory.tasks()] == [*sent[:2], *sent[6:]]
 
 
-def test_oldest_record_is_removed_among_equal_tokens(ledgered, monkeypatch):
+def test_oldest_record_is_removed_among_equal_tokens(lane_factory, monkeypatch):
     monkeypatch.setattr(reading, "MAX_RECORDS", 8)
-    sent = submit_and_cancel(ledgered, *[BOT] * 4, *[OWNER] * 4)
-    last = submit(ledgered.lane(), by=Originator("third"))
-    assert [task.id for task in ledgered.tasks()] == [*sent[1:], last.id]
+    sent = submit_and_cancel(lane_factory, *[BOT] * 4, *[OWNER] * 4)
+    last = submit(lane_factory.lane(), by=Originator("third"))
+    assert [task.id for task in lane_factory.tasks()] == [*sent[1:], last.id]
 
 
-def test_only_accepted_tasks_and_cancellations_are_recorded(ledgered, lane):
+def test_only_accepted_tasks_and_cancellations_are_recorded(lane_factory, lane):
     task = submit(lane, by=BOT)
     lane.cancel(task.id, BOT)
-    assert [kind for kind, _ in ledgered.recorded(task)] == ["accepted"]
+    assert [kind for kind, _ in lane_factory.recorded(task)] == ["accepted"]
     lane.requeue(retried := begun(lane))
     lane.cancel(retried.id, BOT)
-    assert [kind for kind, _ in ledgered.recorded(retried)] == ["accepted", "cancelled"]
+    assert [kind for kind, _ in lane_factory.recorded(retried)] == ["accepted", "cancelled"]
 
 
-def test_one_task_runs_at_a_time_for_many_threads(ledgered, lane):
+def test_one_task_runs_at_a_time_for_many_threads(lane_factory, lane):
     for _ in range(3):
         submit(lane)
     (first,) = [task for task in together(8, lambda _: lane.claim()) if task is not None]
     assert lane.claim() is None
-    other = begun(ledgered.lane("other"))
+    other = begun(lane_factory.lane("other"))
     raised(NotFound, lane.get, other.id)  # This lane does not contain it.
     raised(NotFound, lane.cancel, other.id, OWNER)
     lane.finish(first, DONE)
     assert lane.claim() is not None
 
 
-def test_another_process_sees_the_result_without_the_request(ledgered, lane, opening):
-    with opening(ledgered.state.directory) as state:
+def test_another_process_sees_the_result_without_the_request(lane_factory, lane, opening):
+    with opening(lane_factory.state.directory) as state:
         other_lane = Lane(state, lane.workspace)
         for ended in (DONE, FAILED, CANCELLED):
             task = submit(lane)
@@ -227,18 +227,18 @@ def test_another_process_sees_the_result_without_the_request(ledgered, lane, ope
             assert other_lane.get(task.id) == lane.cancel(over.id, OWNER) == over
 
 
-def test_abandoned_attempt_changes_nothing(ledgered, lane):
+def test_abandoned_attempt_changes_nothing(lane_factory, lane):
     zombie = begun(lane)
     lane.recover()
-    retried, before = lane.claim(), ledgered.told()
+    retried, before = lane.claim(), lane_factory.told()
     assert (lane.finish(zombie, DONE), lane.requeue(zombie)) == (None, None)
     lane.tell(zombie, {"status": "running", "turn": 7})
-    assert (lane.get(retried.id), ledgered.told()) == (retried, before)
+    assert (lane.get(retried.id), lane_factory.told()) == (retried, before)
     assert lane.finish(retried, FAILED).error == {"code": "x"}
     assert (lane.finish(retried, DONE), lane.get(retried.id).status) == (None, "failed")
 
 
-def test_often_interrupted_task_fails_unless_it_committed(ledgered, lane):
+def test_often_interrupted_task_fails_unless_it_committed(lane_factory, lane):
     submit(lane)
     for _ in range(MAX_ATTEMPTS):
         assert lane.claim() is not None
@@ -246,7 +246,7 @@ def test_often_interrupted_task_fails_unless_it_committed(ledgered, lane):
     assert (task.status, task.error, task.arguments) == ("failed", {"code": "interrupted"}, None)
     for interrupt in (lambda _: lane.recover()[0], lane.requeue):
         running = begun(lane)
-        ledgered.committed(running)
+        lane_factory.committed(running)
         lane.cancel(running.id, OWNER)
         noted = interrupt(running)
         assert (noted.status, noted.cancelled_by, noted.arguments) == ("queued", OWNER, ASKED)
@@ -254,27 +254,27 @@ def test_often_interrupted_task_fails_unless_it_committed(ledgered, lane):
         assert lane.finish(lane.claim(), DONE).status == "completed"
 
 
-def test_idempotency_key_with_another_request_is_rejected(ledgered, lane):
+def test_idempotency_key_with_another_request_is_rejected(lane_factory, lane):
     task = submit(lane, repeat="k")
     for other in asked(text="y"), asked("dream"), asked(ref="r"), asked(trust=Trust.EXTERNAL):
         assert raised(IdempotencyMismatch, lane.submit, replace(other, repeat="k")).task_id == task.id
-    assert ledgered.pending() == 1
+    assert lane_factory.pending() == 1
     for by in (Originator("bot"), BOT, Originator("bot", "2")):
         assert not lane.submit(asked(by=by, repeat="k")).repeated
-    assert not ledgered.lane("other").submit(asked(repeat="k")).repeated
+    assert not lane_factory.lane("other").submit(asked(repeat="k")).repeated
     arguments = {**ASKED, "scope": "user"}
     sent = replace(asked(repeat="other"), arguments=arguments)
     retried = replace(sent, arguments=dict(reversed(arguments.items())))
     assert lane.submit(sent).task.id == lane.submit(retried).task.id
 
 
-def test_every_transition_is_an_event_and_the_rest_is_recorded(ledgered, lane):
+def test_every_transition_is_an_event_and_the_rest_is_recorded(lane_factory, lane):
     submit(lane, by=BOT, ref="message 7")
     running = lane.claim()
     lane.tell(running, {"status": "running", "turn": 1})
     lane.cancel(running.id, OWNER)
     lane.finish(running, Ended("failed", error={"code": "remember_failed"}))
-    events = ledgered.told()
+    events = lane_factory.told()
     assert [each.data["status"] for each in events] == ["queued", "running", "running", "failed"]
     assert (events[2].data["turn"], events[-1].data["code"]) == (1, "remember_failed")
     owners = {(each.type, each.token, each.client, each.task) for each in events}
@@ -283,4 +283,4 @@ def test_every_transition_is_an_event_and_the_rest_is_recorded(ledgered, lane):
     assert sorted(set(times)) == times
     accepted = {"kind": "remember", "token": "bot", "client": "1", "trust": "owner", "ref": "message 7"}
     cancelled = {"token": "owner", "client": None}
-    assert ledgered.recorded(running) == [("accepted", accepted), ("cancelled", cancelled)]
+    assert lane_factory.recorded(running) == [("accepted", accepted), ("cancelled", cancelled)]

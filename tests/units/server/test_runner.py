@@ -35,8 +35,8 @@ READ_ONLY = {
 class Attempt:
     """One call of the work, which the test ends, or its cancellation."""
 
-    def __init__(self, task, cancel, tell):
-        self.task, self.cancel, self.tell = task, cancel, tell
+    def __init__(self, task, cancel, report):
+        self.task, self.cancel, self.report = task, cancel, report
         self._ended, self._outcome = Cancel(), CANCELLED
 
     def end(self, outcome):
@@ -95,8 +95,8 @@ class RunnerBench:
         with self._changed:
             self._changed.notify_all()
 
-    def _work(self, task, cancel, tell):
-        self.attempts.put(attempt := Attempt(task, cancel, tell))
+    def _work(self, task, cancel, report):
+        self.attempts.put(attempt := Attempt(task, cancel, report))
         return attempt.run(deaf=self.deaf)
 
 
@@ -444,12 +444,12 @@ def test_runner_with_a_closed_writer_can_be_stopped(bench, next_event):
 
 def test_turns_are_reported_and_a_failed_report_is_logged(bench, next_event):
     task, attempt = bench.start_task()
-    attempt.tell({"status": "running", "turn": 1})
-    attempt.tell({"status": object()})
+    attempt.report({"status": "running", "turn": 1})
+    attempt.report({"status": object()})
     assert next_event() == ("turn_untold", {"problem": "TypeError"})
     attempt.end(DONE)
     bench.wait_for(task, "completed")
-    attempt.tell({"status": "running", "turn": 2})
+    attempt.report({"status": "running", "turn": 2})
     bench.writer.run(lambda: None)
     turns = [(event.data["status"], event.data.get("turn")) for event in bench.factory.told()]
     assert turns == [("queued", None), ("running", None), ("running", 1), ("completed", None)]
