@@ -1,4 +1,4 @@
-"""What the page is shown of the store: some of the latest, folders, differences, counts by day."""
+"""Queries of the web page: the latest changes, folders, differences and counts by day."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ place = places.place
 PATH = "user/a.md"
 
 
-def key(place, scope="user"):
+def get_key(place, scope="user"):
     return root_key(place.state, place.roots[scope])
 
 
-def view(place, scope="user"):
+def read_view(place, scope="user"):
     return view_of(place.state, place.roots[scope], place.policy)
 
 
-def written(place, *texts):
-    """An entry that was changed from text to text; the tasks, the first first."""
+def write_versions(place, *texts):
+    """Change an entry from text to text and return the tasks, oldest first."""
     for old, new in pairwise((None, *texts)):
         committed(place, {PATH: new if old is None else (old, new)})
     return [step.task for step in reversed(history_of(place, PATH))]
@@ -40,43 +40,44 @@ def written(place, *texts):
 AT = CanonicalPath("user", "a.md")
 
 
-def test_a_task_is_told_by_what_it_found_and_left_and_what_it_changed_between(place):
-    one, two = written(place, "same\nold\n", "same\nnew\nmore\n")
-    found = [content_before(place.state, key(place), AT, task) for task in (one, two)]
+def test_task_has_its_previous_text_its_text_and_a_difference(place):
+    one, two = write_versions(place, "same\nold\n", "same\nnew\nmore\n")
+    found = [content_before(place.state, get_key(place), AT, task) for task in (one, two)]
     assert found == [None, b"same\nold\n"]
     assert [content_of(place, PATH, task) for task in (one, two)] == [b"same\nold\n", b"same\nnew\nmore\n"]
     assert diff_of(place, PATH, one) == ("@ line 1", "+ same", "+ old")
     assert diff_of(place, PATH, two) == ("@ line 2", "- old", "+ new", "+ more")
     committed(place, {}, removals=[(PATH, "same\nnew\nmore\n")])
-    gone = history_of(place, PATH)[0].task
-    assert diff_of(place, PATH, gone) == ("@ line 1", "- same", "- new", "- more")
-    for task in "no-task", gone.swapcase():
+    removal = history_of(place, PATH)[0].task
+    assert diff_of(place, PATH, removal) == ("@ line 1", "- same", "- new", "- more")
+    for task in "no-task", removal.swapcase():
         raised(errors.NotFound, diff_of, place, PATH, task)
-        raised(errors.NotFound, content_before, place.state, key(place), AT, task)
+        raised(errors.NotFound, content_before, place.state, get_key(place), AT, task)
     raised(errors.NotFound, diff_of, place, "user/b.md", one)
 
 
-def test_a_difference_hides_no_character_and_no_end_of_line():
-    told = list(changed_lines(b"a\r\nsame\n", "a\nsame\nb\u202ec".encode()))
-    assert told == ["@ line 1", "- a\\u{d}", "+ a", "@ line 3", "+ b\\u{202e}c\\ no line feed"]
+def test_difference_shows_every_character_and_line_end():
+    lines = list(changed_lines(b"a\r\nsame\n", "a\nsame\nb\u202ec".encode()))
+    assert lines == ["@ line 1", "- a\\u{d}", "+ a", "@ line 3", "+ b\\u{202e}c\\ no line feed"]
     assert list(changed_lines(None, None)) == list(changed_lines(b"same\n", b"same\n")) == []
     many = b"".join(b"%d\n" % number for number in range(MAX_DIFF_LINES + 1))
-    assert len(list(changed_lines(many, b"0\n"))) == MAX_DIFF_LINES + 2  # Then it is all told.
+    # Without a limit to both sides, all lines are shown.
+    assert len(list(changed_lines(many, b"0\n"))) == MAX_DIFF_LINES + 2
 
 
-def test_what_was_erased_is_no_longer_told_on_either_side(place):
-    one, two = written(place, "old words\n", "new words\n")
+def test_erased_text_is_missing_on_both_sides(place):
+    one, two = write_versions(place, "old words\n", "new words\n")
     erase(PATH, EraseGround(place.state, place.roots, place.policy, patience()))
     for task in one, two:
         error = raised(errors.Erased, content_of, place, PATH, task)
         assert f"the text that {task} left at {PATH} was erased" in str(error)
         raised(errors.Erased, diff_of, place, PATH, task)
-    error = raised(errors.Erased, content_before, place.state, key(place), AT, two)
+    error = raised(errors.Erased, content_before, place.state, get_key(place), AT, two)
     assert f"the text that {two} found at {PATH} was erased" in str(error)
 
 
-def test_history_and_records_are_the_latest_ones_and_in_their_order(place):
-    made = written(place, *(f"{number}\n" for number in range(5)))
+def test_history_and_records_return_the_latest_in_order(place):
+    made = write_versions(place, *(f"{number}\n" for number in range(5)))
     assert [step.task for step in history_of(place, limit=2)] == [made[4], made[3]]
     assert [step.task for step in history_of(place, PATH, 1)] == [made[4]]
     assert len(history_of(place)) == 5
@@ -88,9 +89,9 @@ def test_history_and_records_are_the_latest_ones_and_in_their_order(place):
     assert verify(place.state).problems == ()
 
 
-def test_changes_are_counted_by_day_and_scope_and_other_days_and_roots_are_left_out(place):
+def test_changes_are_counted_by_day_and_scope(place):
     days = ("2026-11-20T23:59:59.999Z", "2026-11-21T00:00:00.000Z", "2026-11-21T12:00:00.000Z")
-    roots = {key(place, scope): scope for scope in place.roots}
+    roots = {get_key(place, scope): scope for scope in place.roots}
     for number, day in enumerate(days):
         committed(place, {f"user/{number}.md": "x\n", f"project/{number}.md": "x\n"}, at=day)
     today = history_of(place)[0].at[:10]
@@ -100,14 +101,14 @@ def test_changes_are_counted_by_day_and_scope_and_other_days_and_roots_are_left_
     )
     assert count_by_day(place.state, roots, "9999-01-01") == ()
     assert count_by_day(place.state, {}, "2026-11-01") == ()
-    assert count_by_day(place.state, {key(place): "mine"}, today) == ((today, "mine", 3),)
+    assert count_by_day(place.state, {get_key(place): "mine"}, today) == ((today, "mine", 3),)
 
 
-def test_entries_are_told_by_folder_and_page_by_page(place):
+def test_entries_are_listed_by_folder_and_page(place):
     rels = ["a.md", "b/1.md", "b/2.md", "b.md", "c/1.md", "c/d.md", "z.md"]
     lay(place, {f"user/{rel}": "x\n" for rel in rels})
     lay(place, {"project/b/other.md": "x\n"})
-    seen = view(place)
+    seen = read_view(place)
     assert seen.topics() == (("", 3), ("b", 2), ("c", 2))
     every = [each.rel for each in seen.entries()]
     assert every == sorted(rels)
@@ -121,11 +122,11 @@ def test_entries_are_told_by_folder_and_page_by_page(place):
     assert [each.rel for each in seen.entries_after("b/1.md", 9, "b")] == ["b/2.md"]
     assert [each.rel for each in seen.entries_after("", 9, "")] == ["a.md", "b.md", "z.md"]
     assert seen.entries_after("", 9, "nothing") == ()
-    assert view(place, "project").topics() == (("b", 1),)
+    assert read_view(place, "project").topics() == (("b", 1),)
 
 
-def test_the_events_of_one_task_are_those_that_are_kept_of_it(place):
-    made = written(place, "old\n", "new\n")
+def test_events_of_a_task_are_found(place):
+    made = write_versions(place, "old\n", "new\n")
     for task in made:
         assert [event.task for event in tasks.of_task(place.state.ledger, task)] == [task]
     (one, two) = (tasks.of_task(place.state.ledger, task)[0].number for task in made)

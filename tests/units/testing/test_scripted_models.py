@@ -1,5 +1,4 @@
-"""Scripted models: how their thoughts are spelled, one that does its job from a request alone, one that does
-anything."""
+"""Scripted models: the spelling of their answers, a perfect model and a random one."""
 
 import json
 import random
@@ -16,16 +15,16 @@ from muniment.testing.chat_server import ChatRequest
 FACT = "The user prefers dark mode in all editors"
 
 
-def fenced(kind, text, token="5d1c0ffee5d1c0ff"):
+def make_fence(kind, text, token="5d1c0ffee5d1c0ff"):
     return f"<<{kind} {token}>>\n{text}\n<<end {token}>>"
 
 
-def request_of(body):
+def make_request(body):
     return ChatRequest("POST", "/v1/chat/completions", {}, json.dumps(body).encode(), body)
 
 
-def asking(*texts, schema=None, name="action", **more):
-    """The body of a request."""
+def make_body(*texts, schema=None, name="action", **more):
+    """Return the body of a request."""
     roles = ("system", "user")[-len(texts) :]
     messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
     if schema is not None:
@@ -34,22 +33,22 @@ def asking(*texts, schema=None, name="action", **more):
     return {"messages": messages, **more}
 
 
-# -- how a thought is spelled ----------------------------------------------------------------------------
+# -- how an answer is spelled ----------------------------------------------------------------------------
 
 LS = ("ls", {"path": "user"})
 WRITE = ("write_file", {"path": "user/x.md", "content": "Two\nlines."})
 BODIES = {
-    "tools": asking("Store it.", tools=[{"type": "function", "function": {"name": "ls"}}]),
-    "action": asking("Store it.", schema={"type": "object", "properties": {}}),
-    "decision": asking("Decide.", schema={"type": "object", "properties": {}}, name="decision"),
+    "tools": make_body("Store it.", tools=[{"type": "function", "function": {"name": "ls"}}]),
+    "action": make_body("Store it.", schema={"type": "object", "properties": {}}),
+    "decision": make_body("Decide.", schema={"type": "object", "properties": {}}, name="decision"),
 }
 
 
-def test_calls_are_spelled_as_readers_of_their_dialect_take_them_and_any_can_be_thought_in():
-    texts, asked = set(), dialects.AskForCalls([LS])
+def test_calls_of_every_dialect_are_read_back():
+    texts, request = set(), dialects.AskForCalls([LS])
     for name, dialect in dialects.DIALECTS.items():
         for each in (dialect, dialects.thinking(dialect)):
-            (choice,) = json.loads(dialects.spell(asked, each, BODIES["tools"]).body)["choices"]
+            (choice,) = json.loads(dialects.spell(request, each, BODIES["tools"]).body)["choices"]
             if "native" not in name and "legacy" not in name:
                 assert spoken_calls(choice["message"]["content"], TOOLS, ()).calls == (LS,), name
                 assert (choice["message"]["role"], choice["finish_reason"]) == ("assistant", "stop")
@@ -57,7 +56,7 @@ def test_calls_are_spelled_as_readers_of_their_dialect_take_them_and_any_can_be_
     assert len(texts) >= 2 * 14
 
 
-def test_a_server_held_to_a_schema_answers_in_one_way_only():
+def test_server_with_a_schema_answers_in_one_way_only():
     decision = {"scope": "user", "title": "x"}
     for dialect in dialects.DIALECTS.values():
         for thought, form, content in (
@@ -69,29 +68,29 @@ def test_a_server_held_to_a_schema_answers_in_one_way_only():
             assert message == {"role": "assistant", "content": json.dumps(content)}
 
 
-# -- the perfect one -------------------------------------------------------------------------------------
+# -- the perfect model -------------------------------------------------------------------------------------
 
 
-def test_asked_for_a_decision_it_decides_and_without_a_fact_it_lists_as_doctor_asks():
-    job = f"Scopes of this run: user, project.\n\nThe fact to remember:\n{fenced('fact', FACT)}"
-    constrained = asking("Decide.", job, schema={}, name="decision")
-    prompted = asking(f"File it: its scope is user\n\n{job}")
-    first, second = (served_minds.perfect(request_of(body)) for body in (constrained, prompted))
+def test_perfect_model_decides_a_fact_and_lists_without_one():
+    job = f"Scopes of this run: user, project.\n\nThe fact to remember:\n{make_fence('fact', FACT)}"
+    constrained = make_body("Decide.", job, schema={}, name="decision")
+    prompted = make_body(f"File it: its scope is user\n\n{job}")
+    first, second = (served_minds.perfect(make_request(body)) for body in (constrained, prompted))
     assert first == second
     assert isinstance(first, dialects.Decide)
     assert (set(first.decision), first.decision["scope"]) == ({"scope", "type"}, "user")
-    assert served_minds.perfect(request_of(asking("List the scopes."))) == dialects.AskForCalls([LS])
+    assert served_minds.perfect(make_request(make_body("List the scopes."))) == dialects.AskForCalls([LS])
 
 
-def test_fences_are_found_in_order_and_none_inside_another():
-    text = f"a\n{fenced('memory', '<<fact 1>>')}\n{fenced('result', '')}\n<<fact 2>>\nopen"
+def test_fences_are_found_in_order_and_never_nested():
+    text = f"a\n{make_fence('memory', '<<fact 1>>')}\n{make_fence('result', '')}\n<<fact 2>>\nopen"
     assert list(served_minds.fences(text)) == [("memory", "<<fact 1>>"), ("result", "")]
 
 
-# -- the random one --------------------------------------------------------------------------------------
+# -- the random model --------------------------------------------------------------------------------------
 
 
-def test_a_schema_that_it_cannot_honour_is_a_mistake_of_the_test():
+def test_unsupported_schema_is_an_error_of_the_test():
     for schema in ({"type": "string", "pattern": "^a"}, {"type": "number"}, {}):
         with pytest.raises(ValueError, match="no instance"):
             served_minds.instance(schema, random.Random(1))
@@ -100,6 +99,6 @@ def test_a_schema_that_it_cannot_honour_is_a_mistake_of_the_test():
 @given(st.integers(), st.sampled_from(sorted(dialects.DIALECTS)), st.sampled_from(sorted(BODIES)))
 def test_noise_can_be_spelled_in_every_dialect(seed, dialect, form):
     answer = served_minds.through(served_minds.noise(seed), dialects.DIALECTS[dialect])(
-        request_of(BODIES[form])
+        make_request(BODIES[form])
     )
     assert json.loads(answer.body)["choices"]

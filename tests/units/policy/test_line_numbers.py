@@ -1,4 +1,4 @@
-"""Lines: the one on which a thing stands, or none; told apart from everything that only looks like it."""
+"""Line numbers of values in a policy file, with look-alikes such as comments and strings."""
 
 import re
 import tomllib
@@ -47,15 +47,15 @@ PLACES = """
 """
 
 
-def test_a_thing_stands_on_the_line_where_it_begins():
+def test_value_is_found_on_its_first_line():
     for row in PLACES.strip().replace("\n", " | ").split(" | "):
         line, *words = row.split()
-        asked = [None if word == "-" else int(word) if word.isdigit() else word for word in words]
+        keys = [None if word == "-" else int(word) if word.isdigit() else word for word in words]
         for text in (TEXT, TEXT.replace("\n", "\r\n")):
-            assert line_of(text, *asked) == (None if line == "-" else int(line)), row
+            assert line_of(text, *keys) == (None if line == "-" else int(line)), row
 
 
-def test_what_is_no_toml_or_cannot_be_followed_has_no_lines(monkeypatch):
+def test_invalid_or_unparsable_toml_has_no_lines(monkeypatch):
     for text in ("a = ", "a = 1\na = 2", "x = " + "[" * 5_000, "x = " + "9" * 5_000):
         assert (line_of(text, "a"), line_at(text, ("a",))) == (None, None)
     assert lines_of("b = 1 # once\n")
@@ -90,13 +90,13 @@ LINES = """1 d.ab|1 d.ab/l#t|2 x|2 x/z|3 x/z/0|3 x/z/1|3 x/z/1/0|7 x/z/1/1|7 x/z
 15 rule/1/sub/y|16 rule/1/sub/y/0|17 rule/1/sub/y/1|18 one|18 one/two"""
 
 
-def test_every_place_of_an_odd_file_is_found_on_its_line():
+def test_every_value_of_an_unusual_file_is_found_on_its_line():
     found = {f"{line} {'/'.join(map(str, place))}" for place, line in lines_of(ODD).items()}
     assert found == {*LINES.replace("\n", "").split("|")}
 
 
 @given(policies() | near_policies([TEXT, ODD]))
-def test_every_place_of_any_file_is_found_on_a_line_that_names_it(text):
+def test_every_value_of_any_file_is_on_a_line_with_its_name(text):
     try:
         places = set(_locs(tomllib.loads(text), ()))
     except ValueError:
