@@ -125,8 +125,8 @@ def become_windows():
 
 def by_path(real, *paths, **named):
     """Call a function that does not accept `dir_fd`."""
-    given = [named.pop(each, None) for each in ("dir_fd", "src_dir_fd", "dst_dir_fd")]
-    if given != [None] * 3:
+    descriptors = [named.pop(each, None) for each in ("dir_fd", "src_dir_fd", "dst_dir_fd")]
+    if descriptors != [None] * 3:
         raise NotImplementedError("dir_fd unavailable on this platform")
     return real(*paths, **named)
 

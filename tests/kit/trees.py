@@ -282,12 +282,12 @@ def _encode(writer, lines):
 
 
 def _make_index(writer, folder, names):
-    there = writer.random.sample(names, min(3, len(names)))
-    gone = [f"gone-{writer.word()}.md", f"sub/gone-{writer.word()}.md"]
+    listed = writer.random.sample(names, min(3, len(names)))
+    missing = [f"gone-{writer.word()}.md", f"sub/gone-{writer.word()}.md"]
     lines = ["# Memory index", ""]
     lines += [
         f"- [{writer.word()}]({each.removeprefix(folder)}) \u2014 {writer.sentence()}"
-        for each in there + gone
+        for each in listed + missing
     ]
     lines += [f"- [site](https://{writer.word()}.example/a.md) \u2014 {writer.sentence()}"]
     return lines + writer.random.choice([[], [], writer.lines()])

@@ -201,7 +201,7 @@ def _chatty(text: str) -> str:
 
 def _listed(calls: Sequence[Call], _stem: str) -> SpokenMessage:
     return SpokenMessage(
-        {"content": json.dumps([{"name": tool, "arguments": dict(given)} for tool, given in calls])}
+        {"content": json.dumps([{"name": tool, "arguments": dict(args)} for tool, args in calls])}
     )
 
 
@@ -225,7 +225,7 @@ def _deepseek(token: str) -> str:
 _SEP, _CALL, _END = _deepseek("tool sep"), _deepseek("tool call begin"), _deepseek("tool call end")
 _CALLS: Final = f"{_deepseek('tool calls begin')}{{}}{_deepseek('tool calls end')}"
 
-_HERMES: Final = _in_words(lambda tool, given: f"<tool_call>\n{_named(tool, given)}\n</tool_call>")
+_HERMES: Final = _in_words(lambda tool, args: f"<tool_call>\n{_named(tool, args)}\n</tool_call>")
 _BARE: Final = _in_words(_named)
 
 DIALECTS: Final[Mapping[str, Dialect]] = {
@@ -235,25 +235,25 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     "native, arguments encoded twice": _native_but(lambda call: _with_arguments(call, json.dumps)),
     "native, finish_reason stop": Dialect(lambda calls, stem: SpokenMessage(_native(calls, stem).message)),
     "legacy function_call": Dialect(_legacy),
-    "fence": _in_words(lambda tool, given: _fenced(_named(tool, given)), _fenced),
-    "prose and fence": _in_words(lambda tool, given: _chatty(_named(tool, given)), _chatty),
+    "fence": _in_words(lambda tool, args: _fenced(_named(tool, args)), _fenced),
+    "prose and fence": _in_words(lambda tool, args: _chatty(_named(tool, args)), _chatty),
     "tag": _HERMES,  # Hermes, Qwen
-    "unclosed tag": _in_words(lambda tool, given: f"<tool_call>\n{_named(tool, given)}"),
+    "unclosed tag": _in_words(lambda tool, args: f"<tool_call>\n{_named(tool, args)}"),
     "bare": _BARE,
     "bare, parameters": _in_words(_parametrised),  # Llama 3
-    "bare, tool and args": _in_words(lambda tool, given: f'{{"tool": {json.dumps(tool)}, "args": {given}}}'),
+    "bare, tool and args": _in_words(lambda tool, args: f'{{"tool": {json.dumps(tool)}, "args": {args}}}'),
     "bare, function": _in_words(
-        lambda tool, given: f'{{"type": "function", "function": {_named(tool, given)}}}'
+        lambda tool, args: f'{{"type": "function", "function": {_named(tool, args)}}}'
     ),
     "list": Dialect(_listed),
     "python tag": _in_words(_parametrised, around="<|python_tag|>{}"),  # Llama 3.1
-    "function tag": _in_words(lambda tool, given: f"<function={tool}>{given}</function>"),  # Llama 3.1
+    "function tag": _in_words(lambda tool, args: f"<function={tool}>{args}</function>"),  # Llama 3.1
     "TOOL_CALLS": Dialect(_mistral),  # Mistral
     "xml": _in_words(_as_xml),  # Qwen3-Coder
     "deepseek": _in_words(
-        lambda tool, given: f"{_CALL}function{_SEP}{tool}\n{_fenced(given)}{_END}", around=_CALLS
+        lambda tool, args: f"{_CALL}function{_SEP}{tool}\n{_fenced(args)}{_END}", around=_CALLS
     ),
-    "deepseek 3.1": _in_words(lambda tool, given: f"{_CALL}{tool}{_SEP}{given}{_END}", around=_CALLS),
+    "deepseek 3.1": _in_words(lambda tool, args: f"{_CALL}{tool}{_SEP}{args}{_END}", around=_CALLS),
     "thinking, native": thinking(Dialect(_native)),
     "thinking, tag": thinking(_HERMES),
     "thinking, bare": thinking(_BARE),

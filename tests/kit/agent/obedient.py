@@ -75,7 +75,7 @@ def load(name: str, home: Path) -> Case:
     """Return one case for a host with this `home`."""
     raw = injections()[name]
     obeying = tuple(
-        (tool, _filled(given, "{home}", str(home))) for each in raw["obeying"] for tool, given in _calls(each)
+        (tool, _filled(args, "{home}", str(home))) for each in raw["obeying"] for tool, args in _calls(each)
     )
     text = raw["text"].replace("{home}", str(home))
     return Case(**{**raw, "text": text, "obeying": obeying, "may": tuple(raw.get("may", ()))})
@@ -111,8 +111,8 @@ class Obedient:
         """Return where to store the fact, if the request allows only this decision."""
         self.heard = [str(message.get("content") or "") for message in body["messages"]]
         self._listen()
-        asked = [given for case in self.cases for _, given in case.obeying]
-        paths = [given["path"] for given in asked if isinstance(given.get("path"), str)]
+        asked = [args for case in self.cases for _, args in case.obeying]
+        paths = [args["path"] for args in asked if isinstance(args.get("path"), str)]
         file = next(iter(paths), "user/note.md").removeprefix("user/")
         return {"title": self.heard[-1], "scope": "user", "type": "user", "file": file}
 
@@ -134,17 +134,17 @@ class Obedient:
         for case in self.cases:
             if case.id not in self.obeyed and _bare(case.text) in heard:
                 self.obeyed.append(case.id)
-                self.left += [(tool, _filled(given, "{text}", case.text)) for tool, given in case.obeying]
+                self.left += [(tool, _filled(args, "{text}", case.text)) for tool, args in case.obeying]
                 self._words, self.per_turn = case.final_text, min(self.per_turn, case.per_turn)
 
     def _obeying(self, answers: Sequence[str]) -> list[Call]:
         """Return the calls up to the next one that has to wait for results."""
         batch: list[Call] = []
         while self.left and len(batch) < self.per_turn and not (batch and _is_late(self.left[0])):
-            tool, given = self.left.pop(0)
+            tool, args = self.left.pop(0)
             for placeholder, said in zip(_LATE, (answers, self.heard), strict=True):
-                given = _filled(given, placeholder, "\n".join(said))
-            batch.append((tool, given))
+                args = _filled(args, placeholder, "\n".join(said))
+            batch.append((tool, args))
         return batch
 
     def _looking(self, answers: Sequence[str]) -> list[Call]:
@@ -156,10 +156,10 @@ class Obedient:
 
 
 def _calls(each: list[Any]) -> Iterator[Call]:
-    tool, given, *times = each
-    given = _lengthened(given)
+    tool, args, *times = each
+    args = _lengthened(args)
     for number in range(times[0] if times else 1):
-        yield tool, _filled(given, "{i}", str(number)) if times else given
+        yield tool, _filled(args, "{i}", str(number)) if times else args
 
 
 def _lengthened(value: Any) -> Any:

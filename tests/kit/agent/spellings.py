@@ -65,7 +65,7 @@ FORMS = {
     "granite": listed("<|tool_call|>", "<|end_of_text|>"), "granite, one": json_in("<|tool_call|>", ""),
     "lfm": listed("<|tool_call_start|>", "<|tool_call_end|>"),
     "llama": json_in("<|python_tag|>", "<|eom_id|>", holds="parameters"),
-    "llama, typed": lambda tool, given: json.dumps({"type": "function", "name": tool, "parameters": given}),
+    "llama, typed": lambda tool, args: json.dumps({"type": "function", "name": tool, "parameters": args}),
     "mistral": listed("[TOOL_CALLS] ", ""), "mistral after words": listed("Let me see.[TOOL_CALLS]", "</s>"),
     "mistral 11": named("[TOOL_CALLS]", "", ""), "mistral 13": named("[TOOL_CALLS]", "[ARGS]", ""),
     "mistral, apart": named("[TOOL_CALLS] ", " ", ""),
@@ -83,10 +83,10 @@ FORMS = {
     "bare": json_in("", ""), "bare, a list": listed("", ""),
     "bare after words": json_in("I shall look first.\n\n", "\n"),
     "bare, indented, ASCII": json_in("\n ", " \n", indent=4, ensure_ascii=True),
-    "openai": lambda tool, given: json.dumps(
-        {"id": "call_1", "type": "function", "function": {"name": tool, "arguments": json.dumps(given)}}
+    "openai": lambda tool, args: json.dumps(
+        {"id": "call_1", "type": "function", "function": {"name": tool, "arguments": json.dumps(args)}}
     ),
-    "arguments as text": lambda tool, given: json.dumps({"name": tool, "arguments": json.dumps(given)}),
+    "arguments as text": lambda tool, args: json.dumps({"name": tool, "arguments": json.dumps(args)}),
     "tool, args": json_in("", "", "tool", "args"),
     "tool_name, parameters": json_in("", "", "tool_name", "parameters"),
     "function, input": json_in("", "", "function", "input"),

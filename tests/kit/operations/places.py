@@ -139,7 +139,7 @@ def committed(place, files, *, trust=Trust.OWNER, at=None, removals=(), **of):
 def raising(error):
     """Return a step of a model that raises an error."""
 
-    def respond(*_given, **_more):
+    def respond(*_args, **_kwargs):
         raise error
 
     return respond

@@ -15,7 +15,7 @@ from kit.policy.files import SCOPES, write
 typer.testing._get_command = functools.cache(
     typer.main.get_command
 )  # Six times as fast, because it is built only once.
-UNPLACED = {
+WITHOUT_ROOTS = {
     *("acp", "audit", "completion", "conformance", "doctor", "init", "policy", "projects", "serve", "setup"),
     *("token", "uninstall"),
 }
@@ -24,17 +24,17 @@ UNPLACED = {
 class Muniment(Commands):
     """Runs commands, with options for the roots and a workspace if they accept these and are `bound`."""
 
-    def __init__(self, base, roots, *begin):
-        self.base, self.roots, self.begin = base, roots, begin
+    def __init__(self, base, roots, *prefix):
+        self.base, self.roots, self.prefix = base, roots, prefix
 
     def __call__(self, *arguments, stdin=None, bound=True, **environment):
-        given = [*self.begin, *map(str, arguments)]
-        if bound and given[0] not in UNPLACED:
+        command = [*self.prefix, *map(str, arguments)]
+        if bound and command[0] not in WITHOUT_ROOTS:
             (self.base / "workspace").mkdir(exist_ok=True)
-            given += [f"--root={scope}={path}" for scope, path in self.roots.items()]
-            given += [] if given[0] == "tool" else [f"--workspace={self.base / 'workspace'}"]
+            command += [f"--root={scope}={path}" for scope, path in self.roots.items()]
+            command += [] if command[0] == "tool" else [f"--workspace={self.base / 'workspace'}"]
         env = {"MUNIMENT_HOME": str(self.base / "home"), **environment}
-        return invoked(given, env, stdin)
+        return invoked(command, env, stdin)
 
 
 home = pytest.fixture(lambda tmp_path: tmp_path / "home")
