@@ -1,6 +1,6 @@
-"""One browser for all tests of a file: each finds it in a new tab that knows nothing of the others.
+"""One browser for all tests of a file; each test gets a new tab without data of the other tests.
 
-It ends with the file: other tests look at all processes below this one, and a browser's come and go.
+The browser ends with the file, because other tests check all child processes of this one.
 """
 
 from __future__ import annotations
