@@ -71,7 +71,7 @@ def test_own_arguments_are_of_operations():
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_previews_are_offered_where_the_table_says(name):
+def test_previews_of_surfaces_match_table(name):
     row, found = TABLE[name], set()
     if not row.library:
         found |= {"library"} if "dry_run" in read_parameters(getattr(Memory, name)) else set()

@@ -139,11 +139,11 @@ def test_module_names_written_as_code_exist():
 
 
 @pytest.mark.parametrize("name", ["jobs.remember", "kernel.land.nothing", "daemon/core.py", "muniment.lane"])
-def test_a_removed_module_is_found(name):
+def test_missing_module_is_reported(name):
     assert [match[1] for match in find_missing(f"see `{name}`.", "", (PACKAGE,))] == [name]
 
 
-def test_a_module_is_named_from_its_own_package_or_one_above():
+def test_module_name_may_omit_parent_packages():
     written = (
         "`land.land`, `kernel.land.land()`, `land`, `os.open`, `config.toml`, `kernel/land.py`, `self.root`"
     )
