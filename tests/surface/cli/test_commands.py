@@ -206,7 +206,7 @@ def test_no_model_or_setting_reaches_a_terminal_raw(muniment, roots, home, tmp_p
     (failed,) = muniment.lines("remember", FACT, "--on-model-failure=fail", code=1)
     assert failed.startswith("not saved: the model failed; nothing was written")
     told = " ".join(muniment.lines("remember", FACT))
-    assert "note: the model scripted failed: the model failed; the rules filed the fact" in told
+    assert "note: the model scripted failed: the model failed; the rules stored the fact" in told
     for name in ("remember x", "ls", "tool"):
         told += " ".join(muniment.lines(*name.split(), "--root=us\x1b[2J\u202eer=/tmp", code=1))
     told += muniment("ls", f"--workspace={tmp_path}/\x1b[2J", bound=False).output
@@ -284,8 +284,8 @@ def test_a_model_that_cannot_be_used_is_one_line_and_creates_nothing(muniment, h
     path, llm = "need the path of a file", " ".join(LLM)
     for words, arguments, environment in (
         ("give its address: --base-url URL, such as http://127.0.0.1:8080/v1", "--model=m", {}),
-        ("a model's name has 1 to 200 printable", f"--model=m\x1b[2J {LLM[1]}", {}),
-        ("auto, tools, json, text and decide", f"{llm} --protocol=xml", {}),
+        ("invalid model name: use 1 to 200 printable", f"--model=m\x1b[2J {LLM[1]}", {}),
+        ("auto, tools, json, text or decide", f"{llm} --protocol=xml", {}),
         *((f"{flag} is for a language model", f"{flag}={value}", {}) for flag, value in UNUSED.items()),
         ("--protocol is for a language model", "--model=rules --protocol=json", {}),
         *(("--base-url URL", "", {"MUNIMENT_MODEL": "m"}), (path, f"{llm} --api-key-file={CANARY}", {})),

@@ -61,7 +61,7 @@ def test_a_system_that_holds_everything(doctor):
     tried = lines[lines.index("tried in temporary workers:") + 1 :]
     assert re.match(r"  held +EPERM +read a file outside by its absolute path$", tried[0])
     assert sum(line.startswith(("  held ", "  open ", "  not tried ")) for line in tried) == len(ATTEMPTS)
-    opened = r"open: a worker can learn the size of a file outside .*leaves it open"
+    opened = r"open: a worker can read the size of a file outside .*does not stop it"
     assert any(re.match(opened, line) for line in lines)
     met = "enforcement full; policy hardened requires full: met"
     assert lines[-1].removesuffix(untried(tried)) == met
@@ -72,12 +72,12 @@ def test_where_a_layer_is_missing_it_is_said_what_is_open_and_what_to_do(doctor,
     for layer, opened, advised in (
         ("landlock", "read a file outside", "landlock_restrict_self"),
         ("seccomp", "send a datagram", "CONFIG_SECCOMP_FILTER"),
-        ("limits", "take 1 GiB of memory", "prlimit64"),
+        ("limits", "allocate 1 GiB", "prlimit64"),
     ):
         found(f"without_{layer}")
         for policy, code, met in (("strict", 0, "partial: met"), ("hardened", 1, "full: NOT met")):
             lines = doctor("--policy", policy, code=code)
-            missing = rf"  {layer} .*MISSING +the system answered ENOSYS; .*{advised}"
+            missing = rf"  {layer} .*MISSING +the system returned ENOSYS; .*{advised}"
             assert any(re.match(missing, line) for line in lines)
             only = rf"open: a worker can {opened}.*: only {layer} stops it"
             assert any(re.fullmatch(only, line) for line in lines)
@@ -88,7 +88,7 @@ def test_where_a_layer_is_missing_it_is_said_what_is_open_and_what_to_do(doctor,
     text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(doctor()))
     assert re.search(r"│ limits +│ yes +│ MISSING", text)
     assert re.search(r"│ landlock +│ ABI \d+ +│ active +│", text)
-    assert re.search(r"│ open +│ done +│ learn the size of a file outside", text)
+    assert re.search(r"│ open +│ done +│ read the size of a file outside", text)
 
 
 def test_with_no_layer_at_all_every_one_is_missing(doctor, found, muniment, monkeypatch):
@@ -132,12 +132,12 @@ def test_what_succeeds_against_a_layer_that_holds_fails_and_what_is_untried_coun
 
 
 WITHHELD = {
-    "landlock_unknown": "offered no .*the system answered ENOSYS; it takes Linux 6.2 built with",
+    "landlock_unknown": "offered no .*the system returned ENOSYS; it requires Linux 6.2 built with",
     "landlock_switched_off": "offered no .*switched off; add landlock to .* boot parameter lsm=",
-    "landlock_not_entered": "offered ABI .*answered EPERM.* profile allow landlock_create_ruleset",
-    "landlock_pretended": "offered ABI .*accepted it and nothing came of it",
-    "seccomp_pretended": "offered yes .*accepted it and nothing came of it",
-    "seccomp_forbidden": "offered yes .*answered EPERM.* seccomp profile allow prctl",
+    "landlock_not_entered": "offered ABI .*returned EPERM.* profile allow landlock_create_ruleset",
+    "landlock_pretended": "offered ABI .*accepted it without effect",
+    "seccomp_pretended": "offered yes .*accepted it without effect",
+    "seccomp_forbidden": "offered yes .*returned EPERM.* seccomp profile allow prctl",
     "limits_pretended": None,  # The zygote itself cannot keep its promises then, and nothing runs at all.
 }
 

@@ -46,7 +46,7 @@ def test_a_perfect_model_passes(doctor):
 
 def test_it_is_said_which_form_a_run_will_use_and_which_is_better(doctor):
     lines, asked = doctor(by_form(tools=misbehaviours.NO_TOOLS["ollama"], json=ACTION, text=ACTION))
-    assert lines[1].startswith("  tools no         T  the server answered 400: ")
+    assert lines[1].startswith("  tools no         T  the server returned 400: ")
     spares = "--protocol json saves each run one rejected request"
     assert (lines[-2:], asked) == (["a run will use json", spares], 3)
     lines, _ = doctor(by_form(tools=PROSE, json=ACTION, text=PROSE), code=1)
@@ -64,7 +64,7 @@ def test_a_refused_key_ends_it_after_one_request(doctor):
     for flags in ((), ("--json",)):
         lines, asked = doctor(always(failure(401, f"bad {KEY}")), *flags, code=1, MUNIMENT_API_KEY=KEY)
         said = " ".join(lines)
-        assert "the server refused the key (401)" in said
+        assert "the server rejected the key (401)" in said
         assert "with these settings, no run can use this model" in said
         assert (KEY in said, asked) == (False, 1)
 
@@ -73,7 +73,7 @@ def test_a_server_that_does_not_answer_in_time(doctor, monkeypatch):
     monkeypatch.setattr(command, "PROBE_SECONDS", 0.5)
     lines, asked = doctor(always(raw(60.0)), code=1)
     said = " ".join(lines)
-    assert (said.count("no answer in time"), asked, "no run can use" in said) == (3, 3, False)
+    assert (said.count("no response in time"), asked, "no run can use" in said) == (3, 3, False)
     assert "the model was slow" in lines[-1]
 
 

@@ -128,5 +128,5 @@ def test_an_update_says_what_no_longer_holds(muniment):
     assert done == [["removed", path], ["new", path]]
     assert [line.split()[2:4] for line in muniment.lines("history", new)] == [["new", new]]
     assert muniment.lines("remember", "thanks!") == [
-        "nothing to keep: it is only thanks, a greeting, or a yes or no"
+        "nothing to remember: it is only thanks, a greeting, or a yes or no"
     ]

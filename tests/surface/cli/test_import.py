@@ -60,7 +60,7 @@ FORMATS = {
 def test_a_memory_is_recognised_counted_once_and_taken_back_by_one_undo(muniment, tmp_path, name):
     make, count, body = FORMATS[name]
     source = make(tmp_path)
-    refused = {"entity billing-api": "nothing is said of it"} if name == "mcp-memory" else {}
+    refused = {"entity billing-api": "no observations and no relations"} if name == "mcp-memory" else {}
     dry = muniment.document("import", source, "--dry-run", code=int(bool(refused)))
     assert (dry["format"], dry["counts"]["imported"], entries(muniment)) == (name, count, {})
     done = muniment.document("import", source, code=int(bool(refused)))
@@ -255,8 +255,8 @@ def test_a_policy_that_takes_secrets_out_takes_them_out_of_texts_and_titles(muni
 
 
 NAMES = {
-    "rules\u202emd.md": "its name holds what does not show",
-    "zero\u200bwidth.md": "its name holds what does not show",
+    "rules\u202emd.md": "the name contains invisible characters",
+    "zero\u200bwidth.md": "the name contains invisible characters",
     "MEM\u039fRY.md": "looks like MEMORY.md",
     "pinned/rule.md": "rule 'pinned'",
 }
@@ -425,7 +425,7 @@ def test_where_a_quota_is_full_what_fits_is_imported_and_the_rest_is_refused(mun
     done = muniment.document("import", source, "--scope=user", f"--policy={policy}", code=1)
     assert (done["counts"]["imported"], done["counts"]["refused"]) == (5, 7)
     assert len(entries(muniment)) == 5
-    assert {"user may hold 5 files; forget some first"} == set(reasons(done).values())
+    assert {"user may have at most 5 files; forget some first"} == set(reasons(done).values())
 
 
 def test_where_one_folder_is_full_what_goes_elsewhere_is_imported(muniment, tmp_path):
@@ -459,12 +459,10 @@ def test_where_too_much_waits_already_the_rest_is_refused_and_what_need_not_wait
 
 def test_what_has_ended_and_what_may_be_written_nowhere_is_refused(muniment, tmp_path):
     ended = put(tmp_path, "m.json", '[{"id": "1", "memory": "Tea is free", "expiration_date": "2020-01-01"}]')
-    assert reasons(muniment.document("import", ended, code=1)) == {
-        "memory 1": "it expired: it was shown until 2020-01-01"
-    }
+    assert reasons(muniment.document("import", ended, code=1)) == {"memory 1": "expired on 2020-01-01"}
     policy = write(tmp_path / "reading.toml", None, allow("/**"), extends=("strict",))
     done = muniment.document("import", sources.mem0(tmp_path), f"--policy={policy}", code=1)
-    assert set(reasons(done).values()) == {"nothing may be written here"}
+    assert set(reasons(done).values()) == {"no scope here allows writes"}
     lasting = put(
         tmp_path, "l.json", '[{"id": "1", "memory": "Tea is free", "expiration_date": "2999-01-01"}]'
     )
@@ -496,9 +494,9 @@ def test_an_export_replaces_nothing_and_hides_nothing_behind_the_id_of_another(m
     )
     done = muniment.document("import", other, code=1)
     assert reasons(done) == {
-        "user/a.md": "user/a.md is there already, with another text or another trust",
-        "user/b.md": "an entry with its id is there already, with another text or trust",
-        "user/A.md": "user/A.md is there already, with another text or another trust",
+        "user/a.md": "user/a.md already exists with another text or trust",
+        "user/b.md": "an entry with its id already exists with another text or trust",
+        "user/A.md": "user/A.md already exists with another text or trust",
         "user/d.md": reasons(done)["user/d.md"],
         "nowhere/f.md": reasons(done)["nowhere/f.md"],
     }
@@ -521,7 +519,7 @@ def test_each_batch_is_a_task_and_what_somebody_was_quicker_with_is_named(
     monkeypatch.setattr(importing, "commit", overtaken)
     done = muniment.document("import", rows(tmp_path, 10), code=1)
     assert (done["counts"]["imported"], len(done["task_ids"])) == (9, 3)
-    assert reasons(done) == {"memory m1": "somebody wrote there meanwhile; import it again"}
+    assert reasons(done) == {"memory m1": "another process wrote there meanwhile; import it again"}
     assert taken[0].read_text() == "by hand\n"
     muniment.document("undo", done["task_ids"][1])
     assert len(entries(muniment)) == 6, "one of them by hand"
@@ -603,7 +601,7 @@ def test_an_array_is_taken_apart_the_same_wherever_its_blocks_end(size):
 def test_what_is_no_array_of_objects_is_told(text):
     with pytest.raises(ValueError, match=r"^not "):
         list(elements([text]))
-    with pytest.raises(ValueError, match="more than 4 bytes"):
+    with pytest.raises(ValueError, match="larger than 4 bytes"):
         list(elements([b'[{"a":', b'"bcd"}]'], limit=4))
 
 

@@ -65,7 +65,7 @@ def test_before_anything_was_committed_nothing_is_made_by_looking(muniment, home
 def test_why_says_where_an_entry_comes_from_and_whether_it_was_edited(muniment, saved, roots):
     task, path = saved
     lines = muniment.lines("why", path)
-    assert lines[0] == f"{path} is as this task left it; trust owner"
+    assert lines[0] == f"{path} is unchanged since this task; trust owner"
     assert lines[1].startswith(f"  task {task} (remember), 20")
     assert lines[2].startswith("  decided by rules, trust owner, policy strict@")
     assert lines[3].endswith(" (a keyed digest)")
@@ -73,7 +73,9 @@ def test_why_says_where_an_entry_comes_from_and_whether_it_was_edited(muniment, 
     file.write_bytes(b"by hand\n")
     assert "was edited by hand since this task; trust owner" in muniment("why", path).stdout
     before = photograph(*roots.values())
-    overlap = f"changed again since: {path}; undo the later changes first, or restore the files [undo_overlap]"
+    overlap = (
+        f"changed again since: {path}; undo the later changes first, or restore the files [undo_overlap]"
+    )
     assert muniment.lines("undo", task, code=1) == [f"not undone: {overlap}"]
     assert photograph(*roots.values()) == before
     file.unlink()

@@ -273,7 +273,7 @@ def test_a_binding_that_code_cannot_rewrite_for_sure_is_left_to_a_person(tmp_pat
     done = backing.BackedUp()
     put(tmp_path / "beside", "restored/user/a.md")
     backing._bind_anew(tmp_path / "beside", tmp_path / "new", done, Patience(math.inf))
-    assert done.notes == [f'bind it in config.toml: [roots] user = "{tmp_path}/new/restored/user"']
+    assert done.notes == [f'add to config.toml: [roots] user = "{tmp_path}/new/restored/user"']
     assert (tmp_path / "beside" / "config.toml").read_text() == config.format(tmp_path / "team", "y")
 
 

@@ -28,7 +28,7 @@ def test_lint_says_place_code_problem_and_fix_and_exits_by_whether_the_file_is_f
     assert policy.lines("lint", path) == [f"{path}: no findings"]
     own(READ)
     fix = "    fix: add a [[test]] with a path that it matches"
-    assert policy.lines("lint", path) == [f"{path}:6: I501 allow[r]: is reached by no inline test", fix]
+    assert policy.lines("lint", path) == [f"{path}:6: I501 allow[r]: is not used by any inline test", fix]
     own(READ.replace("/user/**", "*.md"))
     told = f"{path}:9: E205 allow[r]: pattern '*.md' is not anchored"
     assert policy.lines("lint", path, code=1)[0].startswith(told)
@@ -82,7 +82,7 @@ def test_explain_says_the_verdict_the_rule_its_reason_and_who_is_told_what(own, 
     assert policy.lines("explain", path, "read", "/memories/user/secret/a.md") == [
         *("DENY  read user/secret/a.md: by the rule 'd' of the layer 'own'", "  why             not here"),
         f"  the model       receives: {FORBIDDEN}",
-        "  the operator    refused: denied by rule 'd' of layer 'own'; the run goes on",
+        "  the operator    refused: denied by rule 'd' of layer 'own'; the run continues",
         *(grants, denies.format("matches 'secret/'", path)),
     ]
     verdict = "ALLOW  read user/a.md: every layer allows it"
@@ -113,7 +113,7 @@ def test_explain_gives_one_document_with_the_place_of_every_rule(own, policy, mo
         found = policy.document("explain", path, act, "user/x")
         assert (found["act"], found["rule"]) == (act, "name" if act == "create" else "default")
     granted = policy.document("explain", path, "read", "/memories/user/a.md")
-    assert (granted["path"], granted["operator_is_told"]) == ("user/a.md", "nothing: it is granted")
+    assert (granted["path"], granted["operator_is_told"]) == ("user/a.md", "no message: it is granted")
     monkeypatch.setattr("muniment.policy.tables.line_of", lambda *_: None)
     assert policy.lines("explain", path, "read", "user/a.md")[1].endswith(f"({path})")
     assert command.place_of([], "request", "deny", "r", None) == "request"

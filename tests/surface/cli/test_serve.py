@@ -24,8 +24,8 @@ from kit.server.process import serving
 from kit.server.raw import running
 from muniment.cli import daemon as command
 
-REACHED = "can be reached from other machines; say by which name: --allow-host NAME"
-ANOTHER = "give another --socket"
+REACHED = "is not a loopback address; set the allowed Host names: --allow-host NAME"
+ANOTHER = "use another --socket"
 SERVING = re.compile(rb"serving (http://(127\.0\.0\.1|\[::1\]):[0-9]+)\n")
 
 
@@ -122,20 +122,20 @@ def test_what_cannot_be_served_is_refused_with_the_reason(muniment, at_work, hom
         port = taken.getsockname()[1]
         for arguments, why in (
             *((f"--host {host}", f"{host} {REACHED}") for host in ("0.0.0.0", "::", "x" * 70)),
-            (f"--host {'x' * 70} --allow-host x", f"cannot listen on {'x' * 70}: this is no name of a"),
+            (f"--host {'x' * 70} --allow-host x", f"cannot listen on {'x' * 70}: invalid host name"),
             (
                 "--allow-host http://x.y/",
                 "--allow-host http://x.y/: this is not a host name; use one such as",
             ),
             ("--allow-host ok --allow-host ", "--allow-host : this is not a host name"),
-            ("--allow-origin null", "--allow-origin null: this is no origin of a page, such as https://"),
-            ("--allow-origin https://a.b/", "--allow-origin https://a.b/: this is no origin of a page"),
+            ("--allow-origin null", "--allow-origin null: invalid origin; use one such as https://"),
+            ("--allow-origin https://a.b/", "--allow-origin https://a.b/: invalid origin; use one such as"),
             (f"--socket {long}", f"cannot listen at {long}: AF_UNIX path too long; {ANOTHER}"),
             ("--socket no/where", f"cannot listen at no/where: No such file or directory; {ANOTHER}"),
             (f"--socket {plain}", f"cannot listen at {plain}: "),
             (f"--socket {other.unix}", f"cannot listen at {other.unix}: Address already in use; "),
             ("--workspace nowhere", "the workspace nowhere does not exist"),
-            ("--workspace . --workspace .", f"the workspace {at_work} is named twice"),
+            ("--workspace . --workspace .", f"duplicate workspace {at_work}: list it once"),
             *(("--root user=nowhere --root user=x", ""), ("--model m", "the model 'm' needs a server")),
             (f"--port {port}", f"cannot listen on 127.0.0.1 port {port}: Address already in use [config"),
         ):
@@ -145,7 +145,7 @@ def test_what_cannot_be_served_is_refused_with_the_reason(muniment, at_work, hom
             assert (told.startswith(f"not served: {why}"), told.endswith(" [config_invalid]")) == (True, True)
         assert other.ask("GET", "/healthz", address=other.unix).status == 200
         theirs = str(other.base / "home")
-        another = f"another daemon serves it (process {os.getpid()} at {other.daemon.url}); use that one"
+        another = f"in use by another daemon (process {os.getpid()} at {other.daemon.url}); use that one"
         told = f"not served: {theirs}/state: {another}, or stop it first [managed_memory_unavailable]"
         assert muniment.lines("serve", code=1, MUNIMENT_HOME=theirs)[-1] == told
         failure = json.loads(muniment.lines("serve", "--json", code=1, MUNIMENT_HOME=theirs)[0])["error"]
@@ -176,12 +176,12 @@ def umask():
 def test_a_token_file_that_cannot_be_relied_on_is_refused(muniment, home):
     for directory in (home, home / "state"):
         directory.mkdir(mode=0o700)
-    path, alone = home / "state" / "token", "is no file of yours alone (0600)"
+    path, alone = home / "state" / "token", "is not a private file of yours (0600)"
     other = home.parent / "another's token"
     other.write_text("x" * 43)
     other.chmod(0o600)
     for make, undo, why in (
-        (lambda: path.write_text("") or path.chmod(0o600), path.unlink, "holds no token; delete it"),
+        (lambda: path.write_text("") or path.chmod(0o600), path.unlink, "does not contain a token; "),
         (lambda: path.write_text("x" * 43) and path.chmod(0o644), path.unlink, alone),
         *((path.mkdir, path.rmdir, alone), (lambda: path.symlink_to(other), path.unlink, "cannot")),
     ):
@@ -268,10 +268,10 @@ def test_a_token_that_cannot_be_is_refused_with_what_to_do(muniment):
     muniment("token", "add", "editor", "--client-id", "ide")
     names = (("owner", "'owner'"), ("", "''"), ("a\nb", "'a\\nb'"))
     for name, flags, why in (
-        ("editor", [], "there is a token 'editor' already; revoke it first, or take another name"),
+        ("editor", [], "the token 'editor' already exists; revoke it first, or use another name"),
         ("other", ["--client-id=ide"], "the client id 'ide' belongs to the token 'editor'"),
-        *((name, [], f"{shown} cannot name a token") for name, shown in names),
-        ("other", ["--client-id=a b"], "'a b' cannot be a client id"),
+        *((name, [], f"invalid token name {shown}") for name, shown in names),
+        ("other", ["--client-id=a b"], "invalid client id 'a b'"),
         ("other", ["--trust=boss"], "unknown trust 'boss'; use one of owner, workspace, agent, external"),
     ):
         (told,) = muniment.lines("token", "add", name, *flags, code=1)

@@ -45,7 +45,7 @@ def test_what_is_not_there_is_no_failure_and_what_cannot_be_meant_is_one(munimen
     assert muniment.lines("forget", "nothing-like-it", "--yes")[0] == nothing
     fill(roots)
     (told,) = muniment.lines("forget", "a", "--yes", code=1)
-    assert told.startswith("nothing forgotten: there is no word in this that says what to forget")
+    assert told.startswith("nothing forgotten: the query contains no significant word")
     document = muniment.document("forget", "a", "--yes", code=1)
     assert (document["status"], document["error"]["code"]) == ("failed", "invalid_content")
     assert muniment("forget", "tea", "--model", "qwen").exit_code == 1
@@ -57,7 +57,7 @@ def test_a_language_model_is_asked_and_closed(muniment, roots, monkeypatch):
     opened = serve(monkeypatch, say('{"remove": ["c2"]}'))
     done = " ".join(muniment.lines("forget", "dark mode", "--yes", "--model", "qwen", "--base-url", URL))
     assert "forgotten: user/list.md" in done
-    assert "note: qwen left out 1 of 2 that hold these words" in done
+    assert "note: qwen left out 1 of 2 that contain these words" in done
     assert opened[0].closed == 1
     assert (roots["user"] / "editor" / "dark.md").exists()
 
@@ -68,14 +68,14 @@ def test_a_dream_shows_what_would_be_done_and_does_it_with_yes(muniment, roots):
     for name, text in {"a": FACT, "b": f"{FACT}.", "c": f"{FACT} again", "d": "see [x](gone.md)"}.items():
         put(roots["user"], f"{name}.md", f"{text}\n")
     would = ["would be merged: user/b.md", "similar: user/a.md, user/c.md"]
-    would += ["would have merged 1; 14 entries looked at", "  2 are similar, 1 links are broken"]
+    would += ["would have merged 1; 14 entries checked", "  2 are similar, 1 links are broken"]
     assert muniment.lines("dream")[:4] == would
     assert (roots["user"] / "b.md").exists()
     done = muniment("dream", "--yes").stdout
     assert done.startswith("merged: user/b.md\n")
     assert "to undo it: muniment undo dream-" in done
     assert not (roots["user"] / "b.md").exists()
-    assert muniment.document("dream")["summary"] == "would have changed nothing; 13 entries looked at"
+    assert muniment.document("dream")["summary"] == "would have changed nothing; 13 entries checked"
 
 
 def test_many_groups_are_not_all_shown(muniment, roots):
@@ -95,5 +95,5 @@ def test_the_library_raises_what_the_result_tells(tmp_path, roots, home):
         (removed,) = memory.forget("user/list.md").removed_entries
         assert removed[:3] == ("reference", "list", "user/list.md")
         assert memory.dream().deduped_paths == ()
-        with pytest.raises(InvalidScope, match="no scope"):
+        with pytest.raises(InvalidScope, match="invalid scope"):
             memory.dream(scope="team")

@@ -27,7 +27,7 @@ def remember(muniment, tmp_path):
 def test_a_run_that_fails_leaves_it_too_and_the_key_is_not_in_it(remember, tmp_path):
     path = tmp_path / "run.jsonl"
     done, _ = remember(always(failure(404, "no such model")), f"--transcript={path}")
-    assert "the rules filed the fact as it is" in done.output
+    assert "the rules stored the fact verbatim" in done.output
     said = [json.loads(line)["from"] for line in path.read_text().splitlines()]
     assert said[:2] == ["system", "user"]
     path = tmp_path / "again.jsonl"

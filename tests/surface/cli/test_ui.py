@@ -126,7 +126,7 @@ def test_what_tells_where_the_daemon_is_has_to_be_the_users_own(ui, daemon):
         (line,) = ui(code=1)
     finally:
         told.chmod(0o600)
-    assert line.startswith(f"page not available: {told}: is no file of yours alone")
+    assert line.startswith(f"page not available: {told}: is not a private file of yours")
 
 
 def test_a_browser_is_sent_to_a_file_of_this_user_alone_and_no_argument_holds_the_code(

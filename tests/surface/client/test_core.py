@@ -225,12 +225,12 @@ def test_a_lost_request_is_sent_again_after_pauses_that_double_up_to_a_bound_unt
     error = raised(errors.Unreachable, run, clock, *[GONE] * TOO_LONG)
     assert clock() - begun == pytest.approx(30)
     assert not error.may_have_arrived
-    assert str(error) == "the daemon did not answer: nobody takes the connection"
+    assert str(error) == "the daemon did not respond: the connection was refused or timed out"
 
 
 def test_what_may_have_arrived_is_not_sent_again_unless_that_changes_nothing(clock):
     error = raised(errors.Unreachable, run, clock, BROKEN, ask=UNDO)
-    assert (error.may_have_arrived, "may have been carried out" in str(error)) == (True, True)
+    assert (error.may_have_arrived, "may have been processed" in str(error)) == (True, True)
     assert run(clock, GONE, refusal(503, "busy"), OK, ask=UNDO)[1] is OK
     error = raised(errors.Unreachable, run, clock, BROKEN, lambda _: clock.advance(60) or BROKEN)
     assert not error.may_have_arrived  # A read that was lost has done nothing.

@@ -15,7 +15,7 @@ from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 
 URL = "http://127.0.0.1:4242"
 SOCKET = "/run/daemon.sock"
-MISREAD = "is no file of yours alone"
+MISREAD = "is not a private file of yours"
 
 
 def write(path, text, mode=0o600):
@@ -48,19 +48,19 @@ def test_the_daemon_of_a_home_is_found_with_the_owners_token_unless_the_caller_h
     assert Home(home, "other").find() == Where("http://localhost", SOCKET, "other")
     (home / "state/daemon.json").unlink()
     assert Home(home).find() is None
-    assert Home(home).nobody == f"none runs for {home}; start one with: muniment serve"
+    assert Home(home).nobody == f"no daemon runs for {home}; start one with: muniment serve"
 
 
 def test_what_says_nothing_is_refused_and_no_token_is_told(home):
     for text in ("", "two words", "x" * 600):
         write(home / "state/token", text)
-        unusable(home, r"holds no token$")
+        unusable(home, r"does not contain a token$")
     (home / "state/token").unlink()
-    unusable(home, r"holds no token$")
+    unusable(home, r"does not contain a token$")
     wrong = '{"url": "ftp://x"}', '{"url": 7}', '{"url": "", "socket": 7}'
     for text in ("", "[]", "{}", "null", "\xff", *wrong):
         write(home / "state/daemon.json", text)
-        unusable(home, r"daemon\.json: does not say where")
+        unusable(home, r"daemon\.json: does not contain the daemon")
 
 
 @pytest.mark.parametrize("name", ["daemon.json", "token"])
@@ -79,7 +79,7 @@ def test_a_file_that_is_not_of_this_user_alone_is_refused(home, tmp_path, monkey
     for make in (lambda: os.mkfifo(path, 0o600), lambda: path.mkdir(mode=0o700)):
         path.unlink()
         make()
-        unusable(home, "is no file")
+        unusable(home, "is not a private file")
 
 
 def test_the_home_is_the_one_that_was_named_then_that_of_the_environment():
@@ -88,7 +88,7 @@ def test_the_home_is_the_one_that_was_named_then_that_of_the_environment():
     assert place(environment) == Home(Path("/m"))
     assert place({"HOME": "/h"}, token="t") == Home(Path("/h/.muniment"), "t")
     assert place({}) == Home(Path("~/.muniment").expanduser())
-    raised(ConfigInvalid, place, {}, home="~nobody-of-this-name/x", match="no home directory")
+    raised(ConfigInvalid, place, {}, home="~nobody-of-this-name/x", match="home directory not found")
 
 
 def test_an_address_gets_no_token_but_the_callers_and_only_one_place_can_be_named(home):
@@ -126,4 +126,4 @@ def test_a_directory_that_is_gone_or_no_name_is_said(tmp_path, monkeypatch):
     monkeypatch.chdir(gone)
     gone.rmdir()
     for workspace in None, ".", "a\0b":
-        raised(ConfigInvalid, name_workspace, workspace, match="cannot be found")
+        raised(ConfigInvalid, name_workspace, workspace, match="not found")

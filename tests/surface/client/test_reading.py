@@ -131,7 +131,7 @@ def test_what_the_daemon_sends_is_read_as_it_was_meant():
     error = {"code": "forget_failed", "message": "Too much."}
     assert document(read(contract.TaskError, error | failed, "it")) == error | failed
     assert document(contract.TaskError(**error)) == error  # What has no value is left out.
-    with pytest.raises(BadAnswer, match=r"^what was superseded has no path$"):
+    with pytest.raises(BadAnswer, match=r"^a superseded entry has no path$"):
         task_of(done("remember", REMEMBERED, superseded=[{}]))
 
 

@@ -130,7 +130,7 @@ def test_where_nobody_is_and_what_is_no_trusted_daemon_is_unreachable(shell, tmp
     sockets = ({"socket": tmp_path / name} for name in ("d.sock", "missing.sock", "x" * 200))
     for where in ({"url": url}, *sockets):
         with opened(shell, **where, timeout=0.01, hasty=False) as client:
-            error = raised(errors.Unreachable, client.capabilities, match="nobody takes the connection")
+            error = raised(errors.Unreachable, client.capabilities, match="the connection was refused")
             assert not error.may_have_arrived
     with opened(shell, home=tmp_path, timeout=0.01, hasty=False) as client:
         for ask in client.capabilities, partial(next, client.events()):
@@ -147,7 +147,7 @@ def test_where_nobody_is_and_what_is_no_trusted_daemon_is_unreachable(shell, tmp
 @pytest.mark.usefixtures("hasty")
 def test_a_daemon_that_says_nothing_is_left_after_its_time(shell):
     with talking(shell, HANG, HANG, timeout=0.05) as (_, client):
-        late = "it took too long; it may have been carried out"
+        late = "it took too long; the request may have been processed"
         raised(errors.Unreachable, client.remember, "A fact.", match=late)
         raised(errors.WaitTimeout, client.handle("remember-1").wait, timeout=0)
 
@@ -253,7 +253,7 @@ def test_a_client_that_was_closed_sends_nothing_more(shell):
         client.capabilities()
         client.close()
         for ask in client.capabilities, partial(next, client.events()):
-            raised(errors.ClientError, ask, match="was closed")
+            raised(errors.ClientError, ask, match="client is closed")
 
 
 def capabilities(client):
@@ -296,7 +296,7 @@ def test_closing_ends_the_call_of_another_thread_or_task(call, step, kind, monke
     certificate = CERTIFICATE if "tls" in kind else None
     with (
         Scripted(step, certificate=certificate) as server,
-        pytest.raises(errors.ClientError, match="was closed"),
+        pytest.raises(errors.ClientError, match="client is closed"),
     ):
         asyncio.run(in_tasks(server.url)) if kind == "tasks" else in_threads(server.url)
 
@@ -319,12 +319,12 @@ def test_closing_ends_a_call_that_connects_or_gives_up(monkeypatch):
                 under_way = asyncio.create_task(call(client))
                 await connecting.wait()
                 await client.close()
-                with pytest.raises(errors.ClientError, match="was closed"):
+                with pytest.raises(errors.ClientError, match="client is closed"):
                     await asyncio.wait_for(under_way, 30)
             connecting.clear()
         async with AsyncClient(NOBODY) as client:
             closing.append(client)
-            with pytest.raises(errors.ClientError, match="was closed"):
+            with pytest.raises(errors.ClientError, match="client is closed"):
                 await client.capabilities()
 
     monkeypatch.setattr(httpcore2._backends.anyio.AnyIOBackend, "connect_tcp", connect)

@@ -128,7 +128,7 @@ def test_a_workspace_that_is_not_served_is_told_with_how_to_add_it(daemon, shell
             named = f"{tmp_path}/unserved" if workspace in {None, "."} else workspace
             for ask in client.tasks, lambda: client.remember("A fact."), lambda: next(client.events()):
                 told = str(raised(errors.Problem, ask, match="--workspace DIRECTORY"))
-                assert f"It was asked for {named}." in told
+                assert f"The requested workspace is {named}." in told
 
 
 @pytest.mark.slow

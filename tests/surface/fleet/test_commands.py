@@ -62,7 +62,7 @@ def test_tables_are_made_once_and_it_is_said_as_whom_nodes_connect(commands):
 
 def test_a_role_that_is_not_there_is_named(commands):
     (said,) = commands.lines("fleet", "migrate", "--role", "nobody-here", code=1)
-    assert "there is no role nobody-here for the nodes; make it first" in said
+    assert "the nodes' role nobody-here does not exist; create it first" in said
 
 
 def test_a_home_is_made_listed_given_tokens_and_removed(migrated):
@@ -83,14 +83,14 @@ def test_a_home_is_made_listed_given_tokens_and_removed(migrated):
     assert migrated.lines("fleet", "home", "remove", "ada", "--yes") == ["removed ada"]
     assert migrated.lines("fleet", "home", "list") == ["bob"]
     (said,) = migrated.lines("fleet", "home", "remove", "ada", "--yes", code=1)
-    assert "there is no home 'ada'" in said
+    assert "home 'ada' not found" in said
     assert migrated.document("fleet", "home", "remove", "x", "--yes", code=1)["error"]["code"] == "not_found"
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("add", "../etc"), "cannot name a home"),
+        (("add", "../etc"), "invalid home name"),
         (("add", "ada", "--trust", "much"), "unknown trust much; use one of owner, workspace"),
         (("add", "ada", "--trust", "agent"), "to create another token, use --token NAME"),
         (("add", "ada", "--token", "a b"), "token"),
@@ -153,7 +153,7 @@ def test_another_key_than_the_fleets_makes_no_token(migrated, tmp_path):
     migrated.home = tmp_path / "another"
     for command in (("add", "ada"), ("add", "ada", "--token", "editor"), ("revoke", "ada", "owner")):
         (said,) = migrated.lines("fleet", "home", *command, code=1)
-        assert "is not the key of this fleet; copy that of the node" in said
+        assert "is not the key of this fleet; copy it from the node" in said
 
 
 @pytest.mark.parametrize(

@@ -108,12 +108,12 @@ def test_a_file_that_holds_no_token_is_refused_and_not_quoted(tmp_path):
         *(b"o" * 20 + b" " + b"o" * 20, b"o" * 42 + b"\xe9", b"\x00" * 43, b"\xff\xfe" + b"o\x00" * 43),
     ):
         path.write_bytes(content)
-        refused(tmp_path, "holds no token; delete it")
+        refused(tmp_path, "does not contain a token; delete it")
         assert path.read_bytes() == content
-    refused(tmp_path / "missing", "cannot be made: No such file")
+    refused(tmp_path / "missing", "cannot be created: No such file")
     if os.geteuid() == 0:  # Only root may give a file away.
         os.chown(path, 4242, 4242)
-        refused(tmp_path, "no file of yours alone")
+        refused(tmp_path, "not a private file of yours")
 
 
 # -- K2: those of clients ------------------------------------------------------------------------------
@@ -159,10 +159,10 @@ def test_a_revoked_token_is_nobodys_at_once_also_for_who_reads_by_another_connec
 
 def test_a_name_or_an_id_that_cannot_be_one_is_refused_and_leaves_nothing(tokens, state):
     for name in ("", OWNER, "a b", "-a", ".a", "a/b", "a\n", "a" * 65, "é", "a\x00"):
-        raised(ConfigInvalid, tokens.add, name, ["editor-1"], Trust.AGENT, match="cannot name a token")
+        raised(ConfigInvalid, tokens.add, name, ["editor-1"], Trust.AGENT, match="invalid token name")
     for each in ("", "a b", "-a", "a,b", "a/b", "a\n", "a" * 129, "é", 'a"', "a\r\nX: y"):
         ids = ["editor-1", each]
-        raised(ConfigInvalid, tokens.add, "editor", ids, Trust.AGENT, match="cannot be a client id")
+        raised(ConfigInvalid, tokens.add, "editor", ids, Trust.AGENT, match="invalid client id")
     raised(NotFound, tokens.revoke, "editor", match="muniment token list")
     assert (tokens.all(), [each for each in records(state) if each.kind == "token"]) == ((), [])
 
@@ -238,10 +238,10 @@ def second_is_refused(directory, match=None):
 
 def test_the_second_daemon_of_a_directory_refuses_and_says_where_the_first_is_if_it_is_announced(tmp_path):
     with alone(tmp_path):
-        second_is_refused(tmp_path, "it is starting or stopping")
+        second_is_refused(tmp_path, "starting or stopping")
         for content in (b"", b"{}", b"[]", b"\xff", b'{"pid": "x", "url": 1}'):
             (tmp_path / ADDRESS_NAME).write_bytes(content)
-            second_is_refused(tmp_path, "it is starting or stopping")
+            second_is_refused(tmp_path, "starting or stopping")
         announce(tmp_path, DOCUMENT)
         second_is_refused(tmp_path, r"process 4242 at http://127\.0\.0\.1:1")
     with alone(tmp_path):
@@ -306,7 +306,7 @@ def test_a_socket_is_replaced_where_nobody_answers_on_it_any_more_and_stays_wher
     listen_unix(place).close()
     assert place.is_socket()
     with listen_unix(place) as first:
-        raised(ConfigInvalid, listen_unix, place, match="Address already in use; give another --socket")
+        raised(ConfigInvalid, listen_unix, place, match="Address already in use; use another --socket")
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(place))
             first.accept()[0].close()
@@ -315,7 +315,7 @@ def test_a_socket_is_replaced_where_nobody_answers_on_it_any_more_and_stays_wher
         busy.bind(str(place))  # Its owner is too busy to answer.
         busy.listen(0)
         waiting.connect(str(place))
-        raised(ConfigInvalid, listen_unix, place, match="give another --socket")
+        raised(ConfigInvalid, listen_unix, place, match="use another --socket")
     assert place.is_socket()
 
 

@@ -56,7 +56,7 @@ def test_tools_remember_recall_show_and_forget_by_digest(memory):
         [("forget", {"description": "dark mode", "digest": None})],
     )
     assert re.search(rf"<<memory (\w+)>>\n{path} \(trust: agent\)\n.*{FACT}\n+<<end \1>>", entry_text)
-    assert mismatch.startswith("error: what would go now is not what the preview of this digest showed")
+    assert mismatch.startswith("error: the entries to remove changed since the preview with this digest")
     assert forgotten == f"forgot 1: {path}"
     assert "nothing would be forgotten" in repeated
     opened.undo(opened.history()[0].task)

@@ -369,7 +369,7 @@ def test_fact_outside_repository_is_stored_in_user_scope(tmp_path):
     with muniment.open() as memory, pytest.raises(errors.InvalidScope, match=r"no repository.*--workspace"):
         memory.remember(PROJECT, scope="project")
     result = invoked(["remember", "--scope", "project", PROJECT], {})
-    assert (result.exit_code, "name its --workspace DIR" in result.stderr) == (1, True)
+    assert (result.exit_code, "pass --workspace DIR" in result.stderr) == (1, True)
 
 
 @pytest.mark.usefixtures("here")

@@ -287,7 +287,7 @@ result = [request(home) for home in homes]
         homes.append(home)
     (tmp_path / "link").symlink_to(homes[1])
     own, others, linked = run_on_system(program, homes=[*map(str, homes), str(tmp_path / "link")])
-    refused = "is no file of yours alone"
+    refused = "is not a private file of yours"
     assert (refused in own[1]) == (system == "darwin")
     assert (refused in others[1], refused in linked[1]) == (True, True)
 

@@ -194,7 +194,11 @@ def test_repeated_fact_is_stored_if_existing_entry_ends_sooner(place):
         remembering(place, f"{FACT} in May")
     ).unchanged  # The existing entry expires; the new one must not.
     result = done(remembering(place, f"{FACT} in May", expires="90d"))
-    assert (result.unchanged, result.expires, "was given no end" in result.notes[0]) == (True, None, True)
+    assert (result.unchanged, result.expires, "its end was not changed" in result.notes[0]) == (
+        True,
+        None,
+        True,
+    )
 
 
 def test_invalid_expiry_is_rejected_without_model_call(place):

@@ -86,7 +86,7 @@ def test_deceptive_characters_are_rejected(store_fact, subtests):
 
 
 def test_fact_of_invisible_characters_is_empty(store_fact):
-    with pytest.raises(MunimentError, match="the text is empty"):
+    with pytest.raises(MunimentError, match="the fact is empty"):
         store_fact(f" {ZWSP}{SHY}{BOM} \n{WJ}")
 
 

@@ -191,7 +191,7 @@ def test_history_and_trust_survive_rename_of_clone(ann, tmp_path):
     ann.clone = ann.clone.rename(tmp_path / "renamed")
     for _ in ("first use", "later use"):
         assert "owner" in ann.run("recall", "zebras")
-        assert "is as this task left it; trust owner" in ann.run("why", done.files_touched[0])
+        assert "is unchanged since this task; trust owner" in ann.run("why", done.files_touched[0])
         with ann.open() as memory:
             assert [each.trust for each in memory.recall("zebras").entries] == ["owner"]
     with ann.open() as memory:

@@ -168,9 +168,9 @@ def test_model_name_must_be_printable(home, configure):
     unseen = (*(f"canary{each}x" for each in "\n\u2003\u202e\u200b\u115f\udcff"), "canary\x1b[2J")
     for name in (" ", " m", "m ", "m\n", "x" * (MAX_MODEL_CHARS + 1), *unseen):
         for error in (read_error(home, model=name), read_error(home, {"MUNIMENT_MODEL": name})):
-            assert "a model's name has 1 to 200 printable" in error, name
+            assert "invalid model name: use 1 to 200 printable" in error, name
     configure("model = ''")
-    assert "a model's name has" in read_error(home)
+    assert "invalid model name" in read_error(home)
 
 
 def test_adapter_accepts_the_five_protocols(home):
@@ -178,8 +178,8 @@ def test_adapter_accepts_the_five_protocols(home):
         assert read(home, {"MUNIMENT_PROTOCOL": protocol}).protocol == protocol
         assert OpenAIModel("m", base_url=SERVER, protocol=protocol).protocol == protocol
     for bad in ("JSON", "json ", "xml", "\x1b[2J"):
-        assert "there are auto, tools, json, text and decide" in read_error(home, {"MUNIMENT_PROTOCOL": bad})
-    assert "on_model_failure is rules or fail, not 'stop'" in read_error(home, on_model_failure="stop")
+        assert "use one of auto, tools, json, text or decide" in read_error(home, {"MUNIMENT_PROTOCOL": bad})
+    assert "invalid on_model_failure 'stop': use rules or fail" in read_error(home, on_model_failure="stop")
 
 
 def test_model_flags_without_model_are_rejected(home, configure):

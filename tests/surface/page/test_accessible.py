@@ -142,7 +142,7 @@ def test_axe_finds_no_problem_in_any_view_width_or_scheme(page, world, subtests)
         open_view(page, world, "memory")
         shown(page, "#content").send_keys("The user keeps bees")
         shown(page, "button[name=try]").click()
-        shown(page, "h1", "Where it would go")
+        shown(page, "h1", "Preview")
         assert find_problems(page) == []
     with subtests.test("an edit that was not saved"):
         open_view(page, world, "edit")

@@ -47,7 +47,7 @@ def test_form_fact_that_ends_today_has_end_date(visitor):
     result = visitor.daemon.wait(task)["result"]
     assert (result["ends"], "expires" in result) == (day, False)
     page = visitor.get("entry", path=result["filesTouched"][0]).body.decode()
-    assert f"holds until {day}" in page
+    assert f"valid until {day}" in page
     past = "---\nends: 2020-02-29\n---\nThe sauna is new\n"
     (visitor.daemon.root() / "sauna.md").write_text(past)
     assert "ended on 2020-02-29" in visitor.get("entry", path="user/sauna.md").body.decode()
@@ -87,7 +87,7 @@ def test_history_of_long_entry_is_shortened(visitor):
         fields = {"path": "user/long.md", "digest": read_digest(visitor, "user/long.md")}
         assert visitor.post("edit", **fields, body=f"{digit}\r\n" * 20_000).status == 303
     page = visitor.get("entry", path="user/long.md").body
-    assert (len(page) < 1_500_000, page.count(b"lines more. What it left")) == (True, 4)
+    assert (len(page) < 1_500_000, page.count(b"more lines. The full text")) == (True, 4)
 
 
 def test_previews_with_slow_model_are_limited_and_cancelled(tmp_path):
@@ -109,7 +109,7 @@ def test_previews_with_slow_model_are_limited_and_cancelled(tmp_path):
 def test_notice_is_shown_once_and_only_to_navigation(visitor):
     (visitor.daemon.root() / "said.md").write_text("said\n")
     visitor.post("pin", path="user/said.md")
-    notice = b"It is user/pinned/said.md now."
+    notice = b"The entry is now user/pinned/said.md."
     seen = [notice in visitor.get("tasks", mode=mode).body for mode in ("cors", "navigate", "navigate")]
     assert seen == [False, True, False]
 

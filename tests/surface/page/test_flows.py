@@ -109,9 +109,7 @@ def test_fact_is_remembered_edited_and_undone_in_all_windows(page, daemon):
         fill(page, "#content", FACT)
         Select(shown(page, "#scope")).select_by_visible_text("user")
         press(page, "Remember")
-        assert re.fullmatch(
-            r"Accepted as remember-\S+; what came of it is told under Tasks\.", read_notice(page)
-        )
+        assert re.fullmatch(r"Accepted as remember-\S+; Tasks shows the result\.", read_notice(page))
         for window in first, second:
             page.switch_to.window(window)
             shown(page, "#lately li", "quince-jam")
@@ -125,7 +123,7 @@ def test_fact_is_remembered_edited_and_undone_in_all_windows(page, daemon):
         press(page, "Edit")
         fill(page, "#body", "The user prefers plum jam, always")
         press(page, "Save")
-        assert read_notice(page).startswith("Saved; to take it back, undo edit-")
+        assert read_notice(page).startswith("Saved; to revert it, undo edit-")
         edited = shown(page, "#entry .quiet").text  # The old name was derived from the old text.
         assert "The user prefers plum jam, always" in read_text(daemon, edited)
         assert (edited == path, read_text(daemon, path)) == (False, None)
@@ -136,7 +134,7 @@ def test_fact_is_remembered_edited_and_undone_in_all_windows(page, daemon):
         assert "by edit, decided by owner, trust owner" in newest.text
 
         press(page, "Undo this")
-        assert re.match(r"Took back edit-\w+; to have it again, undo undo-", read_notice(page))
+        assert re.match(r"Undid edit-\w+; to restore it, undo undo-", read_notice(page))
         assert (read_text(daemon, path), read_text(daemon, edited)) == (before, None)
         assert FACT in shown(page, "article").text
 
@@ -147,15 +145,15 @@ def test_fact_is_remembered_edited_and_undone_in_all_windows(page, daemon):
         page.switch_to.window(first)
         waited(page, lambda _: not page.find_elements(By.LINK_TEXT, NAME))
         page.get(f"{page.root}/entry?path={path}")
-        assert "Nothing stands here now." in shown(page, "main").text
+        assert "This entry does not exist now." in shown(page, "main").text
 
 
 @pytest.mark.slow
 def test_preview_shows_result_and_writes_nothing(page, daemon):
     before = [daemon.files(scope) for scope in ("user", "project")], daemon.get(f"{BASE}/tasks").json()
     fill(page, "#content", "The user keeps bees </textarea>")
-    press(page, "Where would it go?")
-    assert shown(page, "h1").text == "Where it would go"
+    press(page, "Preview")
+    assert shown(page, "h1").text == "Preview"
     assert re.search(r"new \S*the-user-keeps-bees|new \S*bees\S*\.md", shown(page, "main").text)
     assert "Nothing was written." in shown(page, "main").text
     assert shown(page, "#content").get_attribute("value") == "The user keeps bees </textarea>"
@@ -175,20 +173,20 @@ def test_entry_is_pinned_unpinned_and_forgotten(page, daemon):
     page.get(f"{page.root}/entry?path={path}")
     press(page, "Pin")
     pinned = f"user/pinned/{path.removeprefix('user/')}"
-    assert read_notice(page) == f"It is {pinned} now."
+    assert read_notice(page) == f"The entry is now {pinned}."
     assert (read_text(daemon, path), bool(read_text(daemon, pinned))) == (None, True)
     assert "pinned" in shown(page, ".badges").text
     assert not [
         each for each in page.find_elements(By.CSS_SELECTOR, ".row *") if each.text in {"Edit", "Forget"}
     ]
     press(page, "Unpin")
-    assert read_notice(page) == f"It is {path} now."
+    assert read_notice(page) == f"The entry is now {path}."
     assert (
         read_text(daemon, path).partition("---\n")[2].partition("---\n")[2]
         == before.partition("---\n")[2].partition("---\n")[2]
     )
     press(page, "Forget")
-    shown(page, "#forget p", "undo brings it back")
+    shown(page, "#forget p", "You can undo it")
     press(page, "Forget this entry")
     shown(page, "#task", "completed")
     assert (read_text(daemon, path), bool(read_text(daemon, other))) == (None, True)
@@ -261,7 +259,7 @@ def test_review_is_approved_only_by_digest_that_was_shown(chromium, tmp_path):
 
         press(chromium, "Approve")
         assert re.match(f"Approved {review} as approve", read_notice(chromium))
-        assert (list_reviews(daemon), "Nothing waits for you." in shown(chromium, "main").text) == ([], True)
+        assert (list_reviews(daemon), "No pending reviews." in shown(chromium, "main").text) == ([], True)
         assert [text for text in daemon.files().values() if "The stranger prefers cash" in text]
 
 
@@ -315,7 +313,7 @@ def test_running_task_shows_turns_and_is_cancelled(chromium, tmp_path):
         shown(chromium, "#task li", "turn 1: ")
         assert chromium.switch_to.active_element.text == "Cancel"  # Although the button was replaced.
         press(chromium, "Cancel")
-        assert read_notice(chromium) in {"Cancelled.", "It is cancelling."}
+        assert read_notice(chromium) in {"Cancelled.", "The task is cancelling."}
         shown(chromium, "#task .badge", "cancelled")
         model.release()
         assert daemon.wait(task)["status"] == "cancelled"
@@ -337,7 +335,7 @@ def test_search_updates_while_typing_and_after_back(page, daemon):
     waited(page, lambda _: shown(page, "#q").get_attribute("value") == "lighthouse keep")
     shown(page, "#results a", "lighthouse")
     fill(page, "#q", "zeppelin")
-    shown(page, "#results p", "Nothing in the memory is about that.")
+    shown(page, "#results p", "No matching entries.")
 
 
 @pytest.mark.slow
@@ -420,7 +418,7 @@ def test_code_in_address_signs_in_at_sign_in_form(chromium, daemon):
     chromium.get(address)
     shown(chromium, "#sign-in")
     chromium.get(f"{address}#{daemon.post('/ui').json()['code']}")
-    waited(chromium, lambda _: "nor was it" in chromium.find_element(By.TAG_NAME, "main").text)
+    waited(chromium, lambda _: "none in its history" in chromium.find_element(By.TAG_NAME, "main").text)
     assert chromium.current_url == address
 
 

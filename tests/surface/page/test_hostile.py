@@ -543,6 +543,6 @@ def test_browser_runs_nothing_in_any_view(chromium, world, subtests):
     chromium.get(f"{url}/w/{world.daemon.key}/memory")
     shown(chromium, "#content").send_keys(TAGS)
     shown(chromium, "button[name=try]").click()
-    shown(chromium, "h1", "Where it would go")
+    shown(chromium, "h1", "Preview")
     assert chromium.execute_script(INSPECT_SCRIPT)["hit"] is None
     assert_no_request_or_error(chromium, url)

@@ -89,11 +89,11 @@ def test_wider_policy_fails_with_shortest_path(repository):
     repository.write({"house.toml": policy(wider=True)})
     code, report = repository.review()
     assert code == 1
-    assert report.startswith("## Policies: **not to be merged as it is**\n")
+    assert report.startswith("## Policies: **do not merge as is**\n")
     text = read_section(report, "house")
     assert "wider     read  user/t/a.md" in text
     assert "the allow rule 'notes', pattern '/user/t/*.md' (policies/house.toml:8), now allows it" in text
-    assert "**Wider, or not to be decided, and nobody has accepted it.**" in text
+    assert "**Wider or undecided, and not accepted.**" in text
     assert f"\n    ## house {before} → {repository.digest()}\n" in report
 
 
@@ -120,7 +120,7 @@ def test_unchanged_or_accepted_policies_pass_with_report(repository, tmp_path):
     code, report = repository.review(**environment)
     assert code == 0, report
     assert summary.read_text() == posted.read_text() == report
-    assert report.startswith("## Policies: nothing is wider than at ")
+    assert report.startswith("## Policies: no policy is wider than at ")
     assert read_section(report, "same") == read_section(report, "commented") == "Unchanged."
     assert "policies/policy.lock is current: 6 policies" in report
     assert "accepted in policies/WIDENINGS.md" in read_section(report, "house")
@@ -128,7 +128,7 @@ def test_unchanged_or_accepted_policies_pass_with_report(repository, tmp_path):
     assert "stricter  limits.turns: 6 → 2" in read_section(report, "narrow")
     assert read_section(report, "own").startswith("New; compared with the shipped `ceiling`.")
     assert read_section(report, "mended").startswith("Its file did not load at the base.\nNew; compared")
-    assert read_section(report, "gone") == "Removed. A run that asks for it is refused."
+    assert read_section(report, "gone") == "Removed. A run that requests it is rejected."
     assert "    policies/below/own.toml" in read_section(report, "The folder")
     repository.write({"house.toml": policy(wider=True) + "[limits]\nturns = 5\n"})
     assert repository.review()[0] == 1  # Wider than the accepted version.
@@ -157,16 +157,16 @@ def test_unfit_policies_are_reported_with_location(repository):
     repository.write({"own.toml": policy("own", paths='"/user/*.txt"')})
     code, report = repository.review()
     assert code == 1
-    assert read_section(report, "child").startswith("Its file is as it was; a parent of it has changed.")
+    assert read_section(report, "child").startswith("Its file is unchanged; a parent changed.")
     assert "LOOSER    limits.turns: 3 → 4" in read_section(report, "child")
     assert "wider     read  user/t/a.md" in read_section(report, "other")
-    assert read_section(report, "renamed") == "Its file does not load, or calls itself something else."
+    assert read_section(report, "renamed") == "Its file does not load, or has another name now."
     assert "wider     read  user/t/a.md" in read_section(report, "moved")
     assert "New; " not in read_section(report, "moved")
-    assert "two files call themselves so" in read_section(report, "house")
+    assert "two files have this name" in read_section(report, "house")
     assert "wider     read  user/b.txt" in read_section(report, "own")
     assert "no test detects allow[notes] with '/user/**/*.md'" in report
-    assert "**Unfit:** the lock does not say what the files say." in read_section(report, "The folder")
+    assert "**Unfit:** policy.lock does not match the files." in read_section(report, "The folder")
     assert "proved    policies/house.toml: never[t]" in report
     assert "broken    policies/elsewhere.toml: never[t]: grants read user/t/a.md" in report
     assert "broken    policies/house.toml: never[n]" in report
@@ -175,10 +175,10 @@ def test_unfit_policies_are_reported_with_location(repository):
     repository.write({**deleted, "invariants.toml": invariants().replace("\n", " # \u202e\n")})
     repository.write({".broken.toml": policy("broken").replace('"notes"', '"notes"\nverb = "x"')})
     code, after = repository.review()
-    assert (code, "**Unfit:** policy.lock is gone." in after) == (1, True)
+    assert (code, "**Unfit:** policy.lock was deleted." in after) == (1, True)
     assert "policies/.broken.toml:7: E101 allow[notes].verb: unknown key" in read_section(after, "The folder")
     assert "\u202e" not in after
-    assert "**Read this:** invariants.toml is not what it was." in after
+    assert "**Read this:** invariants.toml changed." in after
     assert "    -[[never]]" in after
     repository.write({"x`]\n## Forged.toml": "x = 1"})
     lines = [*report.splitlines()[1:], *after.splitlines()[1:], *repository.review()[1].splitlines()[1:]]
@@ -198,7 +198,7 @@ def test_links_and_ambiguous_file_names_are_unfit(repository):
         repository.write({name: policy("odd")})
         code, report = repository.review()
         assert code == 1
-        assert "**Unfit:** names of other characters" in read_section(report, "The folder")
+        assert "**Unfit:** names with characters other" in read_section(report, "The folder")
         repository.write({name: None})
     outside = repository.top.parent / "outside.toml"
     outside.write_text(policy("outside"))
@@ -209,10 +209,10 @@ def test_links_and_ambiguous_file_names_are_unfit(repository):
 
 def test_invalid_command_line_differs_from_unfit_policy(repository):
     repository.commit()
-    message = "review_policies: no-such-revision is no revision here\n"
+    message = "review_policies: unknown revision no-such-revision\n"
     assert repository.review("no-such-revision") == (2, message)
     assert repository.review("HEAD", "../elsewhere")[0] == 2
     assert repository.review("HEAD", "policies", "more")[0] == 2
     assert repository.review("HEAD", MUNIMENT="no-such-program")[0] == 2
     code, report = repository.review("HEAD", "nowhere")
-    assert (code, "There is no folder of that name." in report) == (1, True)
+    assert (code, "Folder not found." in report) == (1, True)

@@ -25,7 +25,7 @@ def run_example(name, tmp_path, *arguments, stdin=None):
 def test_embed_saves_one_fact_and_stops_the_hostile_run(tmp_path):
     assert run_example("embed.py", tmp_path).splitlines() == [
         "completed: ('project/deploy/day.md',) in 3 turns",
-        *("stopped: remember_path_escape, via dotdot, asked of write_file", "['MEMORY.md', 'day.md']"),
+        *("stopped: remember_path_escape, via dotdot, in write_file", "['MEMORY.md', 'day.md']"),
     ]
 
 
@@ -43,7 +43,7 @@ def test_embed_daemon_stores_repeated_fact_once(tmp_path):
     assert run_example("embed_daemon.py", tmp_path).splitlines() == [
         *("serving on the loopback: True", "one task: True, replayed: True"),
         f"saved: ('project/deploy/we-deploy-on-thursdays.md',), enforcement {IN_A_WORKER}",
-        *("told: memory_changed in ['project']", "withdrawn: True"),
+        *("event: memory_changed in ['project']", "connection file removed: True"),
     ]
 
 
@@ -117,7 +117,7 @@ def test_review_a_policy_shows_shortest_path_with_rule(tmp_path):
         "strict: wider",
         "  create, modify, removal project/z/z/z.md: allow[write-topics] /project/*/*/*.md, line 29",
         *("proved: no-instructions", "broken: one-folder create project/z/z/z.md"),
-        f"deny: rule 'pinned'; the model is told: {refused}",
+        f"deny: rule 'pinned'; message to the model: {refused}",
     ]
 
 
@@ -125,9 +125,9 @@ def test_review_a_policy_shows_shortest_path_with_rule(tmp_path):
 def test_memory_tool_example_writes_rejects_escape_and_undoes(tmp_path):
     _, *lines = run_example("anthropic_memory_tool.py", tmp_path).splitlines()
     assert lines == [
-        "told: File created successfully at: /memories/user/editor.md",
-        "told: Path /memories/user/../../.bashrc would escape /memories directory",
-        *("said: Noted.", "remembered: user/editor.md, trust agent", "after undo: 0"),
+        "tool result: File created successfully at: /memories/user/editor.md",
+        "tool result: Path /memories/user/../../.bashrc would escape /memories directory",
+        *("model: Noted.", "remembered: user/editor.md, trust agent", "after undo: 0"),
     ]
 
 
@@ -140,7 +140,7 @@ def test_agents_sdk_example_recalls_and_rejects_escape(tmp_path):
     assert f"{DARK} (trust: agent" in recalled
     assert "call again with digest" in preview
     assert refused.endswith("[path_escape]\n")
-    assert last == "said: Noted.\n"
+    assert last == "model: Noted.\n"
 
 
 @pytest.mark.slow
