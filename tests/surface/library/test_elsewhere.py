@@ -429,7 +429,7 @@ LEFT_OUT = {
     ],
     "darwin": [],
     "win32": [
-        # File modes have no meaning there, and Unix sockets do not exist.
+        # Modes say nothing there, and there are no Unix sockets.
         "test_a_history_that_cannot_be_read_is_not_taken_for_none",
         "test_a_file_that_is_not_of_this_user_alone_is_refused",
         "test_where_nobody_is_and_what_is_no_trusted_daemon_is_unreachable",
