@@ -1,6 +1,6 @@
-"""One browser for all tests of a file; each test gets a new tab without data of the other tests.
+"""One browser for all tests of a file: each test gets a new tab without data of the others.
 
-The browser ends with the file, because other tests check all child processes of this one.
+It ends with the file, because other tests inspect all descendants of this process.
 """
 
 from __future__ import annotations
