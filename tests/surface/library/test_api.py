@@ -210,7 +210,7 @@ def test_root_that_contains_key_file_is_rejected(open_memory, tmp_path, monkeypa
     roots = make_roots(tmp_path / "bound")
     inside, outside = (put(root, "deep/key", CANARY) for root in (roots["user"], tmp_path / "bound"))
     (link := tmp_path / "link").symlink_to(inside)
-    # The first call also opens what stays open, such as the zygote; the second one must add nothing.
+    # The first call also opens resources that stay open, such as the zygote; the second opens none.
     open_now = []
     for path in (inside, link):
         monkeypatch.setenv("MUNIMENT_API_KEY_FILE", str(path))

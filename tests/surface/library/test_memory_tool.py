@@ -219,9 +219,7 @@ def test_front_matter_from_model_is_stored_as_text(memory):
 
 
 def make_transport(*inputs):
-    """Return a transport whose model makes these calls, one a turn, and the list of the requests that it
-    receives.
-    """
+    """Return a transport whose model makes these calls, one per turn, and the list of its requests."""
     sent, left = [], list(inputs)
 
     def answer(request):
