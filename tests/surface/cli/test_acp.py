@@ -78,7 +78,7 @@ def start(tmp_path):
         yield start
 
 
-def test_a_host_has_facts_remembered_and_forgotten_and_the_owner_finds_them(start, muniment, tmp_path):
+def test_acp_host_remembers_forgets_and_owner_sees_facts(start, muniment, tmp_path):
     host = start("--workspace", str(tmp_path / "work"))
     assert host.ask("initialize", 0, protocolVersion=1)["agentInfo"]["name"] == "muniment"
     assert host.ask(AVAILABILITY) == {"available": True}
@@ -105,7 +105,7 @@ def test_a_host_has_facts_remembered_and_forgotten_and_the_owner_finds_them(star
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGINT", "the input ends"])
-def test_a_cancel_and_the_end_cancel_what_runs_answer_it_and_leave_nothing(start, end):
+def test_acp_cancel_and_shutdown_cancel_running_tasks(start, end):
     with HeldModel() as model:
         model.hold()
         host = start(*model.flags)
@@ -149,7 +149,7 @@ def ledger_locked(base):
 
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize(("name", "command"), [("SIGTERM", "acp"), ("SIGINT", "serve"), ("SIGINT", "acp")])
-def test_a_signal_ends_a_start_that_waits_for_another_process(tmp_path, name, command):
+def test_signal_stops_startup_that_waits_for_ledger_lock(tmp_path, name, command):
     with ledger_locked(tmp_path) as path:
         process = launch(tmp_path, command)
         reached(process, lambda: has_open(process.pid, path))
@@ -159,7 +159,7 @@ def test_a_signal_ends_a_start_that_waits_for_another_process(tmp_path, name, co
 
 
 @pytest.mark.slow
-def test_a_look_that_waits_for_another_process_is_cancelled_and_keeps_nobody(start, tmp_path):
+def test_acp_availability_waiting_for_lock_is_cancelled(start, tmp_path):
     policy = tmp_path / "policy.toml"
     policy.write_text("nonsense = 1\n")
     host = start("--policy", str(policy))
@@ -177,7 +177,7 @@ def test_a_look_that_waits_for_another_process_is_cancelled_and_keeps_nobody(sta
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("also_closed", [(), ("stderr",)])
-def test_a_broken_policy_is_said_to_who_asks_and_a_host_that_is_gone_ends_it(start, tmp_path, also_closed):
+def test_acp_reports_broken_policy_and_stops_without_host(start, tmp_path, also_closed):
     (tmp_path / "broken.toml").write_text("nonsense = 1\n")
     host = start(f"--policy={tmp_path}/broken.toml", **({} if also_closed else {"MUNIMENT_LOG": "INFO"}))
     assert host.ask(AVAILABILITY) == {"available": False}
@@ -194,7 +194,7 @@ def test_a_broken_policy_is_said_to_who_asks_and_a_host_that_is_gone_ends_it(sta
         assert '"BrokenPipeError"' in event
 
 
-def test_what_cannot_start_says_why_and_prints_nothing_to_the_host(muniment, at_work, monkeypatch, capfd):
+def test_acp_startup_failure_prints_reason_on_stderr(muniment, at_work, monkeypatch, capfd):
     for arguments, why in (
         ("--workspace nowhere", "the workspace nowhere does not exist [config_invalid]"),
         *(("--model m", "the model 'm' needs a server"), ("--base-url http://127.0.0.1:1/v1", "")),
@@ -212,7 +212,7 @@ def test_what_cannot_start_says_why_and_prints_nothing_to_the_host(muniment, at_
     assert capfd.readouterr() == ("", "stray\n")
 
 
-def test_a_host_that_does_not_read_counts_as_gone_and_one_that_is_silent_is_waited_for_no_longer(monkeypatch):
+def test_acp_stops_for_blocked_output_and_passed_deadline(monkeypatch):
     monkeypatch.setattr(acp, "SEND_SECONDS", 0.05)
     reader, writer = os.pipe()
     with Cancel() as stop:
@@ -233,7 +233,7 @@ def test_a_host_that_does_not_read_counts_as_gone_and_one_that_is_silent_is_wait
 
 
 @pytest.mark.slow
-def test_what_libraries_print_goes_to_standard_error_also_behind_pythons_back(tmp_path):
+def test_acp_redirects_library_output_to_stderr(tmp_path):
     stray = "Workspace.problem = lambda self: print('stray') or os.write(1, b'stray\\n') and None"
     code = f"import os, sys\nfrom muniment.server.work import Workspace\n{stray}\nsys.argv[1:] = ['acp']\n"
     code += "from muniment.cli.entry import main\nmain()"
@@ -245,7 +245,7 @@ def test_what_libraries_print_goes_to_standard_error_also_behind_pythons_back(tm
 
 
 @pytest.mark.slow
-def test_the_conversation_of_the_page_is_the_one_that_happens(start):
+def test_acp_docs_conversation_matches_program(start):
     page = (REPOSITORY / "docs" / "acp.md").read_text()
     (conversation,) = re.findall(r"```jsonl\n(.*?)```", page, re.DOTALL)
     host = start()

@@ -37,7 +37,7 @@ def fish(script, line):
 
 
 @pytest.mark.parametrize("shell", [bash, zsh, fish])
-def test_a_shell_offers_commands_options_and_the_values_that_there_are(muniment, shell):
+def test_completion_offers_commands_options_and_values(muniment, shell):
     program = shutil.which(shell.__name__)
     if program is None:
         pytest.skip(f"there is no {shell.__name__} here")
@@ -57,6 +57,6 @@ def test_a_shell_offers_commands_options_and_the_values_that_there_are(muniment,
         assert (sorted(filter(None, offered)), done.stderr) == (wanted, ""), line
 
 
-def test_what_is_no_shell_is_refused(muniment):
+def test_completion_rejects_unknown_shell(muniment):
     done = muniment("completion", "csh")
     assert (done.exit_code, "'bash', 'zsh', 'fish'" in done.stderr) == (2, True)

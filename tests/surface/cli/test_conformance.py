@@ -26,7 +26,7 @@ def finding(outcome, *seen, is_beyond_claims=False):
 
 
 @pytest.mark.slow
-def test_what_leaves_the_target_under_test_fails_and_is_listed_with_the_way_to_see_it_again(muniment):
+def test_conformance_lists_leaks_with_command_to_repeat(muniment):
     lines = muniment.lines("conformance", "--target", WEAK, *FEW, code=1)
     at = lines.index("command: leaked: hard-read (hardlink)")
     assert lines[at + 1] == "  why   hard link to an outside inode: only st_nlink tells"
@@ -39,7 +39,7 @@ def test_what_leaves_the_target_under_test_fails_and_is_listed_with_the_way_to_s
 
 
 @pytest.mark.slow
-def test_peers_are_told_of_and_change_nothing(muniment):
+def test_conformance_reports_peers_without_changing_result(muniment):
     peers = ("--peer", WEAK, "--peer", SERVER, "--peer", ABSENT)
     head, *lines = muniment.lines("conformance", *peers, *FEW)
     assert head.split() == ["class", "muniment", "command", "1", "mcp", "command", "2"]
@@ -65,7 +65,7 @@ def test_peers_are_told_of_and_change_nothing(muniment):
     assert (absent["classes"], "FileNotFoundError" in absent["unusable"]) == ({}, True)
 
 
-def test_muniment_has_to_hold_every_case_and_another_tool_may_be_stricter_or_laxer(muniment, monkeypatch):
+def test_conformance_requires_every_case_of_muniment_only(muniment, monkeypatch):
     seen = [Failure(Kind.EFFECT, f"line {number}\x1b[2J") for number in range(5)]
     for outcome in set(CaseOutcome) - {CaseOutcome.HELD}:
         result = Result(parse_target("muniment"), "muniment", [finding(outcome, *seen)])
@@ -79,7 +79,7 @@ def test_muniment_has_to_hold_every_case_and_another_tool_may_be_stricter_or_lax
 
 
 @pytest.mark.usefixtures("terminal")
-def test_on_a_terminal_a_drawn_row_shows_what_is_bad_and_progress_is_told(muniment, monkeypatch):
+def test_conformance_on_terminal_draws_table_and_progress(muniment, monkeypatch):
     result = Result(
         parse_target("muniment"), "muniment", [finding(CaseOutcome.ESCAPED, is_beyond_claims=True)]
     )
@@ -95,7 +95,7 @@ def test_on_a_terminal_a_drawn_row_shows_what_is_bad_and_progress_is_told(munime
     assert ("trying" in done.stderr, "1/2" in done.stderr) == (True, True)
 
 
-def test_what_stands_in_the_way_is_told(muniment, monkeypatch):
+def test_conformance_reports_unusable_target_and_environment(muniment, monkeypatch):
     absent = muniment.lines("conformance", "--target", ABSENT, "--case=ok-edit", code=1)
     assert absent[-1] == "command: not tried"
     monkeypatch.setattr("tempfile.tempdir", "/no/such/directory")
@@ -106,7 +106,7 @@ def test_what_stands_in_the_way_is_told(muniment, monkeypatch):
 
 
 @pytest.mark.slow
-def test_an_interrupt_ends_every_process_and_leaves_no_directory(tmp_path):
+def test_conformance_interrupt_leaves_no_process_or_directory(tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     process = launch(tmp_path, "conformance", "--class", "race", TMPDIR=str(scratch))

@@ -152,7 +152,7 @@ def test_import_of_index_keeps_lines_without_file(muniment, tmp_path):
     assert muniment.document("import", alone.parent)["counts"]["imported"] == 1
 
 
-def test_import_takes_added_memories_and_sections_one_by_one(muniment, tmp_path):
+def test_import_splits_added_memories_and_sections(muniment, tmp_path):
     put(
         tmp_path / "a",
         ".gemini/GEMINI.md",
@@ -165,7 +165,7 @@ def test_import_takes_added_memories_and_sections_one_by_one(muniment, tmp_path)
     assert names == ["USER.md:1", "USER.md:3"]
 
 
-def test_import_names_files_and_folders_that_it_does_not_read(muniment, tmp_path):
+def test_import_names_skipped_files_and_folders(muniment, tmp_path):
     for name in ("a.MD", "b.mdc", "c.markdown", "d.txt", ".cursor/rules/e.mdc", ".cursorrules"):
         put(tmp_path / "tree", name, f"The file {name} is read.\n")
     for name in (".git/x.md", "photo.png", "data.json", "LICENSE", "._a.md"):
@@ -215,7 +215,7 @@ def above(name):
 
 @pytest.mark.parametrize("kind", ["tar", "jsonl"])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(at, marks=pytest.mark.slow) for at in range(1, 20))])
-def test_exported_vault_comes_back_or_is_named(tmp_path, seed, kind):
+def test_export_of_vault_restores_or_names_each_file(tmp_path, seed, kind):
     plain, odd = trees.vault(seed)
     kept, noted, home, done = exported_and_imported(tmp_path, plain | odd, kind)
     notes = "\n".join(noted).replace(": ", " ")
@@ -229,7 +229,7 @@ def test_exported_vault_comes_back_or_is_named(tmp_path, seed, kind):
     assert home.document("ls")["entries"] == []
 
 
-def test_export_names_what_only_a_backup_carries_first(muniment, tmp_path, roots):
+def test_export_lists_files_that_only_backup_includes(muniment, tmp_path, roots):
     put(roots["user"], "pinned/a.md", "Tea is at four.\n")
     (tmp_path / "there.tar").write_text("mine\n")
     failed = muniment("export", "--to", tmp_path / "there.tar")
@@ -261,7 +261,7 @@ def test_import_of_deep_export_keeps_deny_rules_and_gates(muniment, tmp_path, ro
     ]
 
 
-def test_import_of_export_creates_nothing_where_policy_creates_nothing(muniment, tmp_path, roots):
+def test_import_of_export_respects_policy_without_create(muniment, tmp_path, roots):
     policy, muniment.roots = write(tmp_path / "readonly.toml"), {"user": roots["user"]}
     rows = [json.dumps({"format": "muniment-export/1"}), json.dumps({"path": "user/a/b.md", "text": "Tea\n"})]
     export = put(tmp_path, "e.jsonl", "\n".join(rows))

@@ -52,7 +52,7 @@ def untried(lines):
 
 
 @needs_fence
-def test_a_system_that_holds_everything(doctor):
+def test_doctor_on_full_system_reports_every_layer(doctor):
     lines = doctor("--policy", "hardened")
     system = rf"Linux {re.escape(os.uname().release)}, .* files are opened by (openat2|walk)$"
     assert re.match(system, lines[0])
@@ -68,7 +68,7 @@ def test_a_system_that_holds_everything(doctor):
 
 
 @needs_fence
-def test_where_a_layer_is_missing_it_is_said_what_is_open_and_what_to_do(doctor, found, request):
+def test_doctor_with_missing_layer_prints_gap_and_advice(doctor, found, request):
     for layer, opened, advised in (
         ("landlock", "read a file outside", "landlock_restrict_self"),
         ("seccomp", "send a datagram", "CONFIG_SECCOMP_FILTER"),
@@ -91,7 +91,7 @@ def test_where_a_layer_is_missing_it_is_said_what_is_open_and_what_to_do(doctor,
     assert re.search(r"│ open +│ done +│ learn the size of a file outside", text)
 
 
-def test_with_no_layer_at_all_every_one_is_missing(doctor, found, muniment, monkeypatch):
+def test_doctor_without_layers_reports_all_missing(doctor, found, muniment, monkeypatch):
     found("nothing")
     told = muniment.document("doctor", "--policy", "hardened", code=1)
     assert told["missing_layers"] == list(FenceLayer)
@@ -104,7 +104,7 @@ def test_with_no_layer_at_all_every_one_is_missing(doctor, found, muniment, monk
 
 
 @needs_fence
-def test_what_succeeds_against_a_layer_that_holds_fails_and_what_is_untried_counts(doctor, found, muniment):
+def test_doctor_fails_on_broken_layer_and_counts_untried(doctor, found, muniment):
     """As where a kernel holds less than it says."""
 
     def broken(trial):
@@ -145,7 +145,7 @@ WITHHELD = {
 @pytest.mark.sweep(1)
 @needs_fence
 @pytest.mark.parametrize("withheld", WITHHELD)
-def test_inside_a_container_that_withholds_something_it_is_said_and_the_exit_code_is_1(tmp_path, withheld):
+def test_doctor_in_restricted_container_exits_1_with_reason(tmp_path, withheld):
     """All of the program runs where it is withheld."""
     code = f"from outer_filter import stand_around; stand_around({withheld!r}); "
     code += "from muniment.cli.entry import main; main()"
@@ -163,7 +163,7 @@ def test_inside_a_container_that_withholds_something_it_is_said_and_the_exit_cod
     assert last.removesuffix(untried(lines)) == missing
 
 
-def test_what_stands_in_the_way_is_said(doctor, muniment, monkeypatch):
+def test_doctor_reports_environment_errors(doctor, muniment, monkeypatch):
     assert "[policy_invalid]" in doctor("--policy", "./none.toml", code=1)[0]
     with monkeypatch.context() as patch:
         patch.setattr(tempfile, "tempdir", "/nowhere")

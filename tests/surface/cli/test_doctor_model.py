@@ -38,13 +38,13 @@ def by_form(**answers):
     return lambda request: answers[form_of(request)]
 
 
-def test_a_perfect_model_passes(doctor):
+def test_doctor_passes_perfect_model(doctor):
     for protocol in ("auto", "decide"):
         said = " ".join(doctor(through(perfect), "--protocol", protocol)[0])
         assert ("yes" in said, "no " in said) == (True, False)
 
 
-def test_it_is_said_which_form_a_run_will_use_and_which_is_better(doctor):
+def test_doctor_names_used_form_and_better_form(doctor):
     lines, asked = doctor(by_form(tools=misbehaviours.NO_TOOLS["ollama"], json=ACTION, text=ACTION))
     assert lines[1].startswith("  tools no         T  the server answered 400: ")
     spares = "--protocol json spares each run a request that is refused"
@@ -60,7 +60,7 @@ def test_it_is_said_which_form_a_run_will_use_and_which_is_better(doctor):
     assert doctor(always(LS), "--protocol", "tools")[1] == 1
 
 
-def test_a_refused_key_ends_it_after_one_request(doctor):
+def test_doctor_stops_after_rejected_key(doctor):
     for flags in ((), ("--json",)):
         lines, asked = doctor(always(failure(401, f"bad {KEY}")), *flags, code=1, MUNIMENT_API_KEY=KEY)
         said = " ".join(lines)
@@ -69,7 +69,7 @@ def test_a_refused_key_ends_it_after_one_request(doctor):
         assert (KEY in said, asked) == (False, 1)
 
 
-def test_a_server_that_does_not_answer_in_time(doctor, monkeypatch):
+def test_doctor_reports_slow_server(doctor, monkeypatch):
     monkeypatch.setattr(command, "PROBE_SECONDS", 0.5)
     lines, asked = doctor(always(raw(60.0)), code=1)
     said = " ".join(lines)
@@ -78,7 +78,7 @@ def test_a_server_that_does_not_answer_in_time(doctor, monkeypatch):
 
 
 @pytest.mark.slow
-def test_behind_a_slow_answer_the_next_form_is_tried_and_speed_is_told(doctor, monkeypatch):
+def test_doctor_tries_next_form_after_slow_answer(doctor, monkeypatch):
     monkeypatch.setattr(command, "PROBE_SECONDS", 1.0)
     lines, _ = doctor(by_form(tools=raw(60.0), json=ACTION, text=ACTION), "--json", code=1)
     found = json.loads("\n".join(lines))
@@ -87,14 +87,14 @@ def test_behind_a_slow_answer_the_next_form_is_tried_and_speed_is_told(doctor, m
     assert "run it with --protocol json" in found["advice"][0]
 
 
-def test_the_rules_need_no_server_and_every_other_model_does(muniment):
+def test_doctor_needs_server_unless_model_is_rules(muniment):
     rules = "rules: the embedded writer needs no server; name a language model with --model"
     assert muniment.lines("doctor", "--model", "rules") == [rules]
     assert muniment.document("doctor", "--model", "rules")["forms"] == []
     assert "needs a server" in muniment.lines("doctor", "--model", "tiny", code=1)[0]
 
 
-def test_what_travels_in_the_clear_is_said(muniment, monkeypatch):
+def test_doctor_warns_about_unencrypted_connection(muniment, monkeypatch):
     nothing = Probe((FormFinding("tools", "yes", "", 0.1),), "tools", None)
     monkeypatch.setattr("muniment.agent.openai.probe", lambda *_: nothing)
     clear = "the memory will travel unencrypted to"

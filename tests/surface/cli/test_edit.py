@@ -38,7 +38,7 @@ def editor(monkeypatch, tmp_path):
     return made
 
 
-def test_an_entry_is_corrected_in_an_editor_and_title_description_and_index_follow(
+def test_edit_updates_title_description_and_index(
     muniment, saved, editor, roots
 ):
     editor(f"---\n{WAS}", f"---\n{NOW}")
@@ -60,7 +60,7 @@ def test_an_entry_is_corrected_in_an_editor_and_title_description_and_index_foll
     assert parse(at(roots, saved).read_bytes()).body == f"{WAS}\n"
 
 
-def test_nothing_is_saved_where_nothing_changed_or_the_editor_fails(
+def test_edit_saves_nothing_if_unchanged_or_editor_fails(
     muniment, saved, editor, roots, monkeypatch, tmp_path
 ):
     (tmp_path / "copies").mkdir()
@@ -98,7 +98,7 @@ def test_nothing_is_saved_where_nothing_changed_or_the_editor_fails(
     assert at(roots, saved).read_bytes() == before
 
 
-def test_a_correction_by_hand_reaches_index_and_recall_and_a_name_that_a_person_chose_stays(
+def test_manual_edit_reaches_index_and_recall_but_keeps_name(
     muniment, saved, roots
 ):
     path = at(roots, saved)
@@ -118,7 +118,7 @@ def test_a_correction_by_hand_reaches_index_and_recall_and_a_name_that_a_person_
     assert ("sepia mode" in index, "light mode" in index) == (True, False)
 
 
-def test_an_update_says_what_no_longer_holds(muniment):
+def test_update_prints_outdated_fact_and_history(muniment):
     was, now = "We deploy on Tuesdays", "We now deploy on Mondays, no longer on Tuesdays"
     path = muniment.document("remember", was)["files_touched"][0]
     new = path.replace("we-deploy-on-tuesdays", "we-now-deploy-on-mondays-no-longer-on-tuesdays")

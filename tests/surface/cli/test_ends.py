@@ -22,7 +22,7 @@ def paths_in(document):
     return {each["path"] for each in document["entries"]}
 
 
-def test_today_is_included_however_fact_comes_in(muniment, tmp_path):
+def test_end_date_includes_today_for_every_source(muniment, tmp_path):
     (told,) = muniment.document("remember", FACT)["files_touched"]
     (hidden,) = muniment.document("remember", "The pool is warm", f"--expires={TODAY}")["files_touched"]
     rows = [

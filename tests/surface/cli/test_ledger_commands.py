@@ -49,7 +49,7 @@ def held(roots, home, text="waits\n"):
 
 
 @pytest.mark.usefixtures("at_work")
-def test_before_anything_was_committed_nothing_is_made_by_looking(muniment, home):
+def test_read_commands_create_nothing_before_first_commit(muniment, home):
     for bound in (True, False):
         assert muniment.lines("history", bound=bound) == ["nothing was committed here yet"]
         assert muniment.lines("audit", "verify")[0].startswith("0 records")
@@ -62,7 +62,7 @@ def test_before_anything_was_committed_nothing_is_made_by_looking(muniment, home
     assert not home.exists()
 
 
-def test_why_says_where_an_entry_comes_from_and_whether_it_was_edited(muniment, saved, roots):
+def test_why_prints_origin_and_manual_edit(muniment, saved, roots):
     task, path = saved
     lines = muniment.lines("why", path)
     assert lines[0] == f"{path} is as this task left it; trust owner"
@@ -86,7 +86,7 @@ def test_why_says_where_an_entry_comes_from_and_whether_it_was_edited(muniment, 
         assert muniment.failure(*line.split()) == "not_found"
 
 
-def test_what_each_task_left_or_removed_is_shown_and_told(muniment, saved, roots, monkeypatch):
+def test_show_and_why_print_versions_and_removals(muniment, saved, roots, monkeypatch):
     task, path = saved
     before = (roots["user"] / path.removeprefix("user/")).read_text()
     light = FACT.replace("dark", "light")
@@ -114,7 +114,7 @@ def test_what_each_task_left_or_removed_is_shown_and_told(muniment, saved, roots
 # -- review ----------------------------------------------------------------------------------------------
 
 
-def test_a_review_is_listed_shown_and_approved_by_its_digest(muniment, roots, home):
+def test_review_is_listed_shown_and_approved_by_digest(muniment, roots, home):
     review, bound_to = held(roots, home)
     one, two = muniment.lines("review", "list")
     assert one.startswith(f"{review}: edit of user/n.md, ")
@@ -134,7 +134,7 @@ def test_a_review_is_listed_shown_and_approved_by_its_digest(muniment, roots, ho
 
 
 @pytest.mark.usefixtures("terminal")
-def test_on_a_terminal_the_answer_decides_about_what_was_shown(muniment, roots, home, monkeypatch):
+def test_review_approval_on_terminal_uses_shown_version(muniment, roots, home, monkeypatch):
     review, _ = held(roots, home)
     shows = []
     monkeypatch.setattr(
@@ -146,7 +146,7 @@ def test_on_a_terminal_the_answer_decides_about_what_was_shown(muniment, roots, 
         assert ((roots["user"] / "n.md").exists(), len(shows)) == (code == 0, number)
 
 
-def test_a_review_is_approved_unseen_only_with_yes_and_elsewhere_counted(muniment, roots, home, tmp_path):
+def test_review_approval_without_terminal_requires_yes(muniment, roots, home, tmp_path):
     held(make_roots(tmp_path / "other"), home)
     assert muniment.lines("review", "list") == ["nothing waits", "1 more wait in other workspaces"]
     assert muniment.document("review", "list") == {"reviews": [], "elsewhere": 1}
@@ -165,7 +165,7 @@ def test_a_review_is_approved_unseen_only_with_yes_and_elsewhere_counted(munimen
 # -- audit -----------------------------------------------------------------------------------------------
 
 
-def test_the_chain_is_shown_verified_and_its_head_kept(muniment, saved, home, tmp_path):
+def test_audit_verifies_chain_and_stored_head(muniment, saved, home, tmp_path):
     task, path = saved
     whole = muniment.lines("audit", "verify")
     assert whole[0] == "1 records, none edited, removed or added by anybody without the key"
@@ -200,7 +200,7 @@ def test_the_chain_is_shown_verified_and_its_head_kept(muniment, saved, home, tm
 # -- erase -----------------------------------------------------------------------------------------------
 
 
-def test_erase_shows_its_plan_and_applies_it_only_with_yes(muniment, saved, roots, home):
+def test_erase_shows_plan_and_applies_it_only_with_yes(muniment, saved, roots, home):
     task, path = saved
     with State(home / "state") as state:
         Lane(state, "w").submit(NewTask("remember", {"content": FACT}, Originator("owner"), {}))
@@ -225,7 +225,7 @@ def test_erase_shows_its_plan_and_applies_it_only_with_yes(muniment, saved, root
         assert muniment.failure("erase", "user/none.md", *more) == "not_found"
 
 
-def test_erase_names_everything_that_goes_with_it(muniment, saved, roots, home):
+def test_erase_lists_reviews_copies_and_older_versions(muniment, saved, roots, home):
     task, path = saved
     (home / "state" / "ledger.db.version-1").write_bytes(b"")
     held(roots, home, FACT + "\n")
@@ -241,7 +241,7 @@ def test_erase_names_everything_that_goes_with_it(muniment, saved, roots, home):
     assert path not in json.dumps(receipt)
 
 
-def test_what_is_left_of_a_text_is_named_and_then_it_is_gone(muniment, saved, roots, tmp_path):
+def test_erase_verify_lists_remains_until_none_are_left(muniment, saved, roots, tmp_path):
     _, path = saved
     text = put(tmp_path, "text", FACT)
     (roots["user"] / path.removeprefix("user/")).unlink()
@@ -255,7 +255,7 @@ def test_what_is_left_of_a_text_is_named_and_then_it_is_gone(muniment, saved, ro
     assert muniment.failure("erase", "--verify", tmp_path / "none") == "config_invalid"
 
 
-def test_the_library_offers_the_same(tmp_path, roots, home, saved):
+def test_library_offers_ledger_operations(tmp_path, roots, home, saved):
     task, path = saved
     review, bound_to = held(roots, home)
     other, _ = held(roots, home, "other\n")

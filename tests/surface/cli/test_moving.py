@@ -71,7 +71,7 @@ def other(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["tar", "jsonl"])
-def test_an_export_that_is_imported_and_exported_again_is_the_same_to_the_byte(home, other, tmp_path, kind):
+def test_export_import_roundtrip_is_identical(home, other, tmp_path, kind):
     first, second = tmp_path / f"a.{kind}", tmp_path / f"b.{kind}"
     assert home.document("export", "--to", first)["entries"] == 7
     assert first.stat().st_mode & 0o777 == 0o600
@@ -88,7 +88,7 @@ def test_an_export_that_is_imported_and_exported_again_is_the_same_to_the_byte(h
     assert other.document("ls")["entries"] == []
 
 
-def test_an_export_of_the_owner_comes_as_an_agents_unless_the_operator_says_otherwise(home, other, tmp_path):
+def test_import_of_owner_export_has_agent_trust_by_default(home, other, tmp_path):
     home("export", "--to", tmp_path / "a.tar")
     said = other("import", tmp_path / "a.tar").stdout
     assert "4 entries say that they are trusted more than agent" in said
@@ -97,7 +97,7 @@ def test_an_export_of_the_owner_comes_as_an_agents_unless_the_operator_says_othe
     assert '"trust": "agent"' in other.document("show", path)["content"]
 
 
-def test_an_export_never_takes_the_place_of_a_file_and_says_what_it_takes(home, tmp_path):
+def test_export_overwrites_nothing_and_names_skipped_files(home, tmp_path):
     there = put(tmp_path, "there.tar", "mine\n")
     for target in (there, tmp_path / "a.zip", tmp_path / "missing" / "a.tar"):
         assert home.document("export", "--to", target, code=1)["error"]["code"] == "config_invalid"
@@ -118,7 +118,7 @@ def test_an_export_never_takes_the_place_of_a_file_and_says_what_it_takes(home, 
 # -- backup --------------------------------------------------------------------------------------------
 
 
-def test_a_backup_is_restored_elsewhere_with_history_trust_and_everything_that_is_configured(
+def test_backup_restores_history_trust_and_configuration(
     home, other, tmp_path
 ):
     outside = tmp_path / "team"
@@ -155,7 +155,7 @@ def test_a_backup_is_restored_elsewhere_with_history_trust_and_everything_that_i
     assert outside.joinpath("MEMORY.md").exists(), "where it was, it stays as it is"
 
 
-def test_a_restored_home_finds_its_project_by_a_checkout_that_was_renamed_meanwhile(tmp_path):
+def test_restored_home_finds_renamed_checkout(tmp_path):
     home, other = Home(tmp_path, "home"), Home(tmp_path, "other")
     home.work = repository(tmp_path / "project")
     home("remember", "The project pins pnpm to version 9", "--scope=project")
@@ -166,7 +166,7 @@ def test_a_restored_home_finds_its_project_by_a_checkout_that_was_renamed_meanwh
     assert entry.startswith("project/")
 
 
-def test_a_root_that_is_bound_inside_the_home_is_not_forgotten(home, other, tmp_path):
+def test_backup_includes_root_bound_inside_home(home, other, tmp_path):
     (home.path / "mine").mkdir(mode=0o700)
     put(home.path, "config.toml", f"roots = {{user = '{home.path}/mine'}}\n")
     home("remember", "Likes green tea", "--scope=user")
@@ -176,7 +176,7 @@ def test_a_root_that_is_bound_inside_the_home_is_not_forgotten(home, other, tmp_
     assert other.document("index", "verify")["correct"]
 
 
-def test_a_project_that_comes_while_a_backup_begins_is_in_it_with_its_commit(
+def test_backup_includes_project_created_at_start(
     home, other, tmp_path, monkeypatch
 ):
     copied, second = backing._copy_ledger, Home(tmp_path / "second", "unused")
@@ -194,7 +194,7 @@ def test_a_project_that_comes_while_a_backup_begins_is_in_it_with_its_commit(
     assert other.tree() == home.tree()
 
 
-def test_what_cannot_be_read_ends_a_backup_and_what_goes_meanwhile_does_not(
+def test_backup_fails_on_unreadable_file_but_not_on_missing(
     home, other, tmp_path, monkeypatch
 ):
     added = backing._Archive._add_plain
@@ -216,7 +216,7 @@ def test_what_cannot_be_read_ends_a_backup_and_what_goes_meanwhile_does_not(
     assert not (other.path / "user" / "by-hand.md").exists()
 
 
-def test_a_disk_that_is_full_leaves_no_home_and_says_so(home, other, tmp_path, monkeypatch):
+def test_restore_on_full_disk_leaves_no_home(home, other, tmp_path, monkeypatch):
     home("backup", tmp_path / "a")
 
     def full(*_):
@@ -245,7 +245,7 @@ def test_a_disk_that_is_full_leaves_no_home_and_says_so(home, other, tmp_path, m
         (sqlite3.SQLITE_IOERR, "/home/state/ledger.db: "),
     ],
 )
-def test_a_disk_that_is_full_beside_a_backup_is_not_said_to_be_that_of_the_state(
+def test_backup_on_full_disk_names_target_not_ledger(
     home, tmp_path, monkeypatch, code, told
 ):
     class Failing(sqlite3.Connection):
@@ -267,7 +267,7 @@ def test_a_disk_that_is_full_beside_a_backup_is_not_said_to_be_that_of_the_state
     "config",
     ['["roots"]\n"user" = """{}"""\n', "[roots]\nuser = '{}'\n[x]\nuser = '{}'\n", "roots = 3\n"],
 )
-def test_a_binding_that_code_cannot_rewrite_for_sure_is_left_to_a_person(tmp_path, config):
+def test_restore_leaves_ambiguous_config_binding_to_user(tmp_path, config):
     (tmp_path / "team").mkdir(mode=0o700)
     put(tmp_path / "beside", "config.toml", config.format(tmp_path / "team", "y"))
     done = backing.BackedUp()
@@ -277,7 +277,7 @@ def test_a_binding_that_code_cannot_rewrite_for_sure_is_left_to_a_person(tmp_pat
     assert (tmp_path / "beside" / "config.toml").read_text() == config.format(tmp_path / "team", "y")
 
 
-def test_what_is_no_plain_file_is_passed_over_and_told(home, other, tmp_path):
+def test_backup_skips_and_names_special_files(home, other, tmp_path):
     (home.path / "user" / "link").symlink_to("/etc/passwd")
     os.mkfifo(home.path / "user" / "pipe")
     os.link(home.path / "user" / "by-hand.md", tmp_path / "second-name")
@@ -288,7 +288,7 @@ def test_what_is_no_plain_file_is_passed_over_and_told(home, other, tmp_path):
 
 
 @pytest.mark.parametrize("target", [".", "/", ""])
-def test_a_backup_without_a_name_is_refused_in_a_line(home, target):
+def test_backup_without_file_name_is_rejected(home, target):
     assert home.document("backup", target, code=1)["error"]["code"] == "config_invalid"
 
 
@@ -394,7 +394,7 @@ HOSTILE = {
 
 @pytest.mark.threat("T-PATH-18", control="restored_names")
 @pytest.mark.threat("T-PATH-18", control="restored_digests")
-def test_a_backup_that_lies_is_refused_and_nothing_is_left_behind(home, other, tmp_path):
+def test_restore_rejects_forged_backup_and_leaves_nothing(home, other, tmp_path):
     home("backup", tmp_path / "a")
     (tmp_path / "elsewhere").mkdir()
     before, told = photograph(tmp_path / "elsewhere", tmp_path / "home").keys(), {}
@@ -408,7 +408,7 @@ def test_a_backup_that_lies_is_refused_and_nothing_is_left_behind(home, other, t
     assert other.document("restore", honest)["files"] > 0, "they are refused for what they do"
 
 
-def test_a_backup_that_was_cut_anywhere_is_refused(home, other, tmp_path):
+def test_restore_rejects_truncated_backup(home, other, tmp_path):
     home("backup", tmp_path / "a")
     whole = (tmp_path / "a").read_bytes()
     for size in (0, 1, 511, 512, 513, len(whole) // 2, len(whole) - 11_000):
@@ -430,7 +430,7 @@ with muniment.open(sys.argv[1], policy=sys.argv[2], in_process=True) as memory:
 
 
 @pytest.mark.slow
-def test_a_backup_while_others_write_holds_every_commit_that_was_acknowledged_before(home, other, tmp_path):
+def test_backup_during_writes_contains_acknowledged_commits(home, other, tmp_path):
     env = os.environ | {"MUNIMENT_HOME": str(home.path)}
     text = (Path(muniment.__file__).with_name("policies") / "strict.toml").read_text()
     text = text.replace('name = "strict"', 'name = "none"').replace('require = "partial"', 'require = "none"')
@@ -456,7 +456,7 @@ def test_a_backup_while_others_write_holds_every_commit_that_was_acknowledged_be
     assert committed == paths - {"user/by-hand.md"}, "no file without its commit, no commit without its file"
 
 
-def test_the_end_of_the_records_that_is_told_is_that_of_the_backup(home, other, tmp_path, monkeypatch):
+def test_backup_prints_head_of_its_own_ledger(home, other, tmp_path, monkeypatch):
     """Though somebody else's task is put on record while it is made."""
     finish = backing._Archive.finish
 
@@ -469,7 +469,7 @@ def test_the_end_of_the_records_that_is_told_is_that_of_the_backup(home, other, 
     assert other.document("restore", tmp_path / "a")["head"] == made["head"]
 
 
-def test_a_backup_goes_where_sqlite_can_have_no_write_ahead_log(home, tmp_path, monkeypatch):
+def test_backup_target_needs_no_write_ahead_log(home, tmp_path, monkeypatch):
     """As to a share: beside the target nothing is asked of SQLite that such a file system refuses."""
     asked, connect = [], sqlite3.connect
 
@@ -486,7 +486,7 @@ def test_a_backup_goes_where_sqlite_can_have_no_write_ahead_log(home, tmp_path, 
     assert [each for each in asked if "wal" in each.lower()] == []
 
 
-def test_what_is_left_of_one_that_was_killed_is_named(home, other, tmp_path):
+def test_backup_and_restore_name_leftovers_of_killed_runs(home, other, tmp_path):
     left = [tmp_path / ".a[1]**.bak.0badcafe.unfinished", other.path.parent / ".other.0badcafe.restoring"]
     for each in left:
         each.mkdir(parents=True)
@@ -498,7 +498,7 @@ def test_what_is_left_of_one_that_was_killed_is_named(home, other, tmp_path):
     assert all(each.exists() for each in left)
 
 
-def test_a_restore_that_is_cancelled_leaves_nothing(home, other, tmp_path, monkeypatch):
+def test_cancelled_restore_leaves_nothing(home, other, tmp_path, monkeypatch):
     home("backup", tmp_path / "a")
     put_down = backing._put
 
@@ -511,7 +511,7 @@ def test_a_restore_that_is_cancelled_leaves_nothing(home, other, tmp_path, monke
     assert list(other.path.parent.iterdir()) == []
 
 
-def test_a_backup_that_is_interrupted_leaves_nothing_under_its_name(home, tmp_path, monkeypatch):
+def test_interrupted_backup_leaves_no_file(home, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 

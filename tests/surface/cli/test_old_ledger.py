@@ -101,7 +101,7 @@ def is_in_state(old, *texts):
 # -- what was ----------------------------------------------------------------------------------------------
 
 
-def test_the_recording_holds_all_that_a_ledger_can(recorded):
+def test_recording_covers_every_ledger_feature(recorded):
     commits, changes = recorded.rows("change_set"), list(recorded.changes(*HERE, *OTHER))
     kinds = {"remember", "forget", "dream", "undo", "edit", "approve", "erase"}
     assert {row["kind"] for row in commits} == kinds
@@ -123,7 +123,7 @@ def test_the_recording_holds_all_that_a_ledger_can(recorded):
     assert all(any(each[part] for each in waiting) for part in ("texts", "removals", "claims"))
 
 
-def test_a_copy_of_it_as_it_was_stands_beside_it(opening, recorded, old):
+def test_migration_keeps_copy_of_old_ledger(opening, recorded, old):
     opening()
     (copy,) = (old.home / "state").glob("ledger.db.version-*")
     with closing(sqlite3.connect(copy)) as found:
@@ -133,7 +133,7 @@ def test_a_copy_of_it_as_it_was_stands_beside_it(opening, recorded, old):
             assert rows == Counter(tuple(row.values()) for row in recorded.rows(table)), table
 
 
-def test_history_is_what_it_was_in_each_memory_and_of_each_path(opening, recorded, old):
+def test_old_history_is_complete_per_memory_and_path(opening, recorded, old):
     memory = opening()
     expected = steps(recorded, *HERE)
     assert told(memory) == expected
@@ -142,7 +142,7 @@ def test_history_is_what_it_was_in_each_memory_and_of_each_path(opening, recorde
     assert told(opening(roots=old.other)) == steps(recorded, *OTHER)
 
 
-def test_each_version_of_a_file_is_shown_as_its_task_left_it(opening, recorded):
+def test_old_versions_are_shown_as_committed(opening, recorded):
     memory, seen = opening(), Counter()
     for commit, change in recorded.changes(*HERE):
         is_erased = "erased" in {change["before_digest"], change["after_digest"]}
@@ -152,7 +152,7 @@ def test_each_version_of_a_file_is_shown_as_its_task_left_it(opening, recorded):
     assert min(seen["erased"], seen["removed"], seen["kept"]) > 2
 
 
-def test_what_was_erased_before_is_known_to_be_erased(opening, old):
+def test_old_erased_entries_are_still_erased(opening, old):
     memory, erased = opening(), old.told["erased"]
     raised(Erased, content_of, memory.place, erased["path"], erased["tasks"][0])
     raised(Erased, memory.why, erased["path"])
@@ -160,7 +160,7 @@ def test_what_was_erased_before_is_known_to_be_erased(opening, old):
         raised(Erased, memory.undo, task)
 
 
-def test_why_says_of_every_file_what_the_ledger_said(opening, recorded, old):
+def test_why_reports_old_provenance_of_every_file(opening, recorded, old):
     memory, states = opening(), Counter()
     last = {
         change["path"]: (commit, change)
@@ -193,7 +193,7 @@ def test_why_says_of_every_file_what_the_ledger_said(opening, recorded, old):
     assert set(states) == {"committed", "edited", "foreign", "removed", "missing"}
 
 
-def test_the_chain_is_whole_and_goes_on_from_the_head_that_was_kept(opening, recorded, old, ask):
+def test_audit_chain_of_old_ledger_is_intact_and_continues(opening, recorded, old, ask):
     records = recorded.rows("record")
     head = old.base / "head"
     head.write_text(f"{records[-1]['seq']}:{records[-1]['mac'].hex()}\n")
@@ -212,7 +212,7 @@ def test_the_chain_is_whole_and_goes_on_from_the_head_that_was_kept(opening, rec
 # -- what waits --------------------------------------------------------------------------------------------
 
 
-def test_what_waits_is_listed_and_shown_with_its_text_and_reasons(opening, recorded, ask):
+def test_pending_reviews_are_listed_with_text_and_reasons(opening, recorded, ask):
     memory, waiting = opening(), recorded.reviews()
     here = {each: row for each, row in waiting.items() if set(row["roots"].values()) <= set(HERE)}
     found = ask("review", "list")
@@ -233,7 +233,7 @@ def test_what_waits_is_listed_and_shown_with_its_text_and_reasons(opening, recor
         assert all(any(line.startswith(f"depends on {path}: ") for line in lines) for path in row["claims"])
 
 
-def test_what_waits_rests_on_all_that_it_did_however_a_worker_had_spelled_it(opening, recorded, old):
+def test_pending_reviews_normalize_claim_paths(opening, recorded, old):
     """Paths of claims were kept in the words of the worker: `/user/x.md` and `/memories/user/x.md` alike."""
     with closing(sqlite3.connect(old.home / "state" / "ledger.db")) as ledger:
         for review, row in recorded.reviews().items():
@@ -247,7 +247,7 @@ def test_what_waits_rests_on_all_that_it_did_however_a_worker_had_spelled_it(ope
         assert [each.path.text for each in waiting[review].change_set.claims] == row["claims"]
 
 
-def test_what_waits_is_approved_as_it_was_shown_and_only_then(opening, recorded, old):
+def test_pending_review_is_approved_only_with_shown_digest(opening, recorded, old):
     memory, waiting = opening(), recorded.reviews()
     reviews = [old.told["reviews"][name] for name in ("instructions", "scope", "lower trust", "of a lane")]
     for review in (*reviews, old.told["reviews"]["removal"]):
@@ -265,7 +265,7 @@ def test_what_waits_is_approved_as_it_was_shown_and_only_then(opening, recorded,
         raised(ReviewClosed, memory.reject, review)
 
 
-def test_what_waits_is_rejected_and_then_nothing_of_it_can_be_approved(opening, old, ask):
+def test_rejected_review_cannot_be_approved(opening, old, ask):
     memory, review = opening(), old.told["reviews"]["external"]
     before, digest = old.files("project of work"), memory.review(review).digest
     memory.reject(review)
@@ -274,7 +274,7 @@ def test_what_waits_is_rejected_and_then_nothing_of_it_can_be_approved(opening, 
     assert review not in {each["review_id"] for each in ask("review", "list")["reviews"]}
 
 
-def test_what_was_decided_before_stays_so_also_where_its_end_was_not_noted(opening, old):
+def test_closed_reviews_stay_closed_without_end_record(opening, old):
     memory = opening()
     for name in ("approved", "approved, undone", "approved, not closed", "rejected"):
         error = raised(ReviewClosed, memory.review, old.told["reviews"][name])
@@ -282,7 +282,7 @@ def test_what_was_decided_before_stays_so_also_where_its_end_was_not_noted(openi
     raised(NotFound, memory.review, old.told["reviews"]["erased"])
 
 
-def test_a_review_is_bound_to_the_roots_that_it_was_asked_for(opening, old):
+def test_review_is_bound_to_its_roots(opening, old):
     here, review = old.told["reviews"]["external"], old.told["reviews"]["elsewhere"]
     raised(InvalidScope, opening().review, review)
     other = opening(roots=old.other)
@@ -290,7 +290,7 @@ def test_a_review_is_bound_to_the_roots_that_it_was_asked_for(opening, old):
     assert other.approve(review, other.review(review).digest).touched_scopes == ("project",)
 
 
-def test_a_review_of_a_file_that_changed_since_is_not_approved(opening, old):
+def test_review_of_changed_file_is_not_approved(opening, old):
     memory, review = opening(), old.told["reviews"]["lower trust"]
     digest = memory.review(review).digest
     memory.undo("light")
@@ -303,7 +303,7 @@ def test_a_review_of_a_file_that_changed_since_is_not_approved(opening, old):
 # -- what was interrupted ----------------------------------------------------------------------------------
 
 
-def test_commits_that_were_interrupted_are_taken_back_and_may_be_made_again(opening, recorded, old):
+def test_interrupted_commits_are_rolled_back_and_repeatable(opening, recorded, old):
     begun = {commit["task"]: [] for commit, _ in recorded.changes(*HERE, *OTHER, done=False)}
     for commit, change in recorded.changes(*HERE, *OTHER, done=False):
         begun[commit["task"]].append((change["path"], change["before"]))
@@ -324,7 +324,7 @@ def test_commits_that_were_interrupted_are_taken_back_and_may_be_made_again(open
     assert not (old.roots["other user"] / "half").exists()
 
 
-def test_a_task_that_committed_before_is_not_committed_again(opening, recorded, old):
+def test_committed_task_is_not_committed_twice(opening, recorded, old):
     memory = opening()
     before = told(memory)
     again = [
@@ -343,7 +343,7 @@ def test_a_task_that_committed_before_is_not_committed_again(opening, recorded, 
     assert other.notes
 
 
-def test_a_task_that_waits_for_its_owner_waits_once_also_when_it_is_asked_again(opening, old):
+def test_task_with_pending_review_creates_no_second_review(opening, old):
     memory, review = opening(), old.told["reviews"]["removal"]
     error = raised(PendingReview, memory.dream, attended=False, task_id="unattended")
     assert error.review_id == review
@@ -352,7 +352,7 @@ def test_a_task_that_waits_for_its_owner_waits_once_also_when_it_is_asked_again(
 # -- what goes ---------------------------------------------------------------------------------------------
 
 
-def test_tasks_are_undone_to_the_bytes_that_were_there(opening, recorded, old):
+def test_undo_restores_original_bytes(opening, recorded, old):
     memory, approved = opening(), f"approve:{old.told['reviews']['approved']}"
     for task in ("light", "forgotten", "merged", "item", approved):
         memory.undo(task)
@@ -367,7 +367,7 @@ def test_tasks_are_undone_to_the_bytes_that_were_there(opening, recorded, old):
     memory.undo("undone")  # Whose undo was undone.
 
 
-def test_what_is_erased_now_is_nowhere_any_more(opening, recorded, old, ask):
+def test_erase_removes_every_trace(opening, recorded, old, ask):
     opening().close()
     drinks, letters = "user/drinks.md", "project/the-letter-box-is-emptied-at-five.md"
     waiting = recorded.reviews()[old.told["reviews"]["external"]]
@@ -385,7 +385,7 @@ def test_what_is_erased_now_is_nowhere_any_more(opening, recorded, old, ask):
     assert ask("why", drinks, code=1)["error"]["code"] == "erased"
 
 
-def test_what_was_erased_is_left_nowhere_and_no_dream_writes_it_again(opening, old, ask):
+def test_dream_does_not_rewrite_erased_facts(opening, old, ask):
     memory = opening()
     assert is_in_state(old, *old.told["erased"]["texts"]) == []
     for text in old.told["erased"]["texts"]:
@@ -422,7 +422,7 @@ def is_in(old, new):
     return old == new
 
 
-def test_tokens_are_known_as_they_were_and_see_their_tasks(old, http, recorded, ask):
+def test_old_tokens_work_and_see_their_tasks(old, http, recorded, ask):
     listed = {each["name"]: each for each in ask("token", "list")["tokens"]}
     daemon, tasks = http(), {row["id"]: row for row in recorded.rows("task")}
     for name, each in old.told["tokens"].items():
@@ -453,7 +453,7 @@ def test_tokens_are_known_as_they_were_and_see_their_tasks(old, http, recorded, 
         assert shown.get("error", {}).get("code") == error
 
 
-def test_tasks_of_lanes_go_on_and_one_that_had_committed_commits_no_more(old, http, recorded, ask):
+def test_queued_tasks_resume_and_committed_one_is_not_repeated(old, http, recorded, ask):
     lane = old.told["lane"]
     work, work2 = old.base / "work", old.base / "work2"
     daemon = http(workspaces=(work, work2))
@@ -473,7 +473,7 @@ def test_tasks_of_lanes_go_on_and_one_that_had_committed_commits_no_more(old, ht
 
 
 @pytest.mark.usefixtures("old")
-def test_events_are_told_from_the_first_on(http, recorded):
+def test_old_events_are_streamed_from_the_start(http, recorded):
     daemon, expected = http(), list(recorded.events("work", *HERE))
     with daemon.follow(cursor=daemon.cursor(0)) as follower:
         found = [next(follower) for _ in expected]

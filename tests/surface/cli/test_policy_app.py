@@ -10,7 +10,7 @@ CHECK = '[[test]]\nverb = "read"\npath = "user/a.md"\nexpect = "{}"\n'
 RED, GREEN, DIM, PLAIN = "\x1b[31;1m", "\x1b[32m", "\x1b[2m", "\x1b[0m"
 
 
-def test_on_a_terminal_there_are_colours_and_no_file_or_path_steers_it(policy, tmp_path, request):
+def test_policy_output_is_coloured_only_on_terminal_and_escaped(policy, tmp_path, request):
     bodies = {"own": SCOPES + READS + DENY, "wide": SCOPES + READS, "bad": "colour = 1\n"}
     files = {name: write(tmp_path / "a folder" / f"{name}.toml", body=body) for name, body in bodies.items()}
     plain = policy.lines("diff", files["own"], files["wide"], code=1)
@@ -33,7 +33,7 @@ def test_on_a_terminal_there_are_colours_and_no_file_or_path_steers_it(policy, t
 # -- bad input -------------------------------------------------------------------------------------------
 
 
-def test_a_mistake_has_a_code_and_neither_loads_nor_is_shown(policy, tmp_path):
+def test_policy_error_has_code_and_policy_is_not_shown(policy, tmp_path):
     """All of them, of files and of families, stand in `tests/units/policy`."""
     path = str(tmp_path / "own.toml")
     for code, body in (("E401", SCOPES + READS + CHECK.format("deny")), ("E102", "x = = 1\n")):

@@ -45,7 +45,7 @@ def entry(old, new):
     return f"## {after.name} {before.digest[:32]} → {after.digest[:32]}"
 
 
-def test_what_is_narrower_is_proved_and_what_is_wider_told_with_the_rule_and_how_to_accept_it(pair, diff):
+def test_diff_proves_narrowing_and_explains_widening(pair, diff):
     old, new = pair(READS, READS + DENY)
     small, large = load_policy(new).label, load_policy(old).label
     first, path, why = diff(old, new, code=0)
@@ -61,7 +61,7 @@ def test_what_is_narrower_is_proved_and_what_is_wider_told_with_the_rule_and_how
     assert heading == entry(new, old)
 
 
-def test_each_cause_is_told_in_the_direction_of_the_change_with_its_line(pair, diff, tmp_path):
+def test_diff_names_cause_and_line_for_each_direction(pair, diff, tmp_path):
     old, new = pair(READS, READS.replace('"r"', '"s"').replace("/user/**", "/user/a/*"))
     cause = f"the allow rule 'r', pattern '/user/**' ({old}:9)"
     assert f"{cause}, no longer grants it" in diff(old, new, code=0)[2]
@@ -85,7 +85,7 @@ def test_each_cause_is_told_in_the_direction_of_the_change_with_its_line(pair, d
 # -- what was agreed on ----------------------------------------------------------------------------------
 
 
-def test_a_widening_that_is_agreed_on_passes_and_for_that_change_alone(pair, diff, policy, accepted):
+def test_diff_accepts_agreed_widening_for_that_change_only(pair, diff, policy, accepted):
     old, new = pair(READS.replace("/user/**", "/user/a"), READS.replace("/user/**", "/user/b"))
     accepted.write_text(f"# Widenings\n\nnothing yet\n\n{entry(old, new)}\n\nAlice, since it is needed.\n")
     lines = diff(old, new, accepted, code=0)
@@ -100,7 +100,7 @@ def test_a_widening_that_is_agreed_on_passes_and_for_that_change_alone(pair, dif
     assert policy.document("diff", old, new, "--accepted", accepted)["accepted"] is False
 
 
-def test_what_is_no_heading_for_this_very_change_accepts_nothing(pair, diff, accepted):
+def test_diff_accepts_only_exact_headings(pair, diff, accepted):
     old, new = pair(READS + DENY, READS)
     line = entry(old, new)
     bare = line.removeprefix("## ")
@@ -121,7 +121,7 @@ def test_what_is_no_heading_for_this_very_change_accepts_nothing(pair, diff, acc
         assert diff(old, new, accepted) == 0, around
 
 
-def test_what_cannot_be_read_accepts_nothing_and_no_name_steers_a_terminal(pair, diff, policy, tmp_path):
+def test_diff_rejects_unreadable_files_and_escapes_names(pair, diff, policy, tmp_path):
     old, new = pair(READS + DENY, READS)
     huge, hostile = tmp_path / "huge.md", tmp_path / f"{HOSTILE}.toml"
     huge.write_text(f"{entry(old, new)}\n" + "x" * command.MAX_ACCEPTED_BYTES)
@@ -140,7 +140,7 @@ def test_what_cannot_be_read_accepts_nothing_and_no_name_steers_a_terminal(pair,
     assert set(policy.document("diff", "nobody", old, code=1)) == {"status", "error"}
 
 
-def test_what_nobody_can_decide_counts_as_wider(pair, diff, policy, accepted, monkeypatch):
+def test_diff_counts_undecided_as_wider(pair, diff, policy, accepted, monkeypatch):
     monkeypatch.setattr("muniment.lab.proofs.Prover", lambda *args, **kept: Prover(*args, **kept, work=1))
     old, new = pair(READS, READS + DENY)
     lines = diff(old, new, code=1)
@@ -154,7 +154,7 @@ def test_what_nobody_can_decide_counts_as_wider(pair, diff, policy, accepted, mo
 # -- documents and failures ------------------------------------------------------------------------------
 
 
-def test_the_difference_is_one_document_with_the_place_of_each_cause(pair, policy):
+def test_diff_json_names_place_of_each_cause(pair, policy):
     old, new = pair(READS + DENY, READS.replace('"read"', '"read", "list"') + DENY.replace("secret", "other"))
     found = policy.document("diff", old, new, code=1)
     assert (set(found), found["verdict"], found["accepted"]) == (KEYS, "wider", False)

@@ -29,7 +29,7 @@ def digest(folder, name):
 # -- lock ------------------------------------------------------------------------------------------------
 
 
-def test_a_lock_names_every_policy_of_its_folder_and_says_what_it_left_out(folder, policy, tmp_path):
+def test_lock_names_every_policy_and_skipped_file(folder, policy, tmp_path):
     path = folder / LOCK_NAME
     base, own = digest(folder, "base"), digest(folder, "own")
     shown = [f"  base  —         → {base[:8]}…", f"  own   —         → {own[:8]}…"]
@@ -50,7 +50,7 @@ def test_a_lock_names_every_policy_of_its_folder_and_says_what_it_left_out(folde
     assert policy.lines("lock", tmp_path) == [f"locked 0 policies: {tmp_path / LOCK_NAME}"]
 
 
-def test_a_check_writes_nothing_and_a_lock_stops_what_runs_and_not_what_reviews(folder, policy):
+def test_lock_check_writes_nothing_and_stale_lock_blocks_show(folder, policy):
     path, run = folder / LOCK_NAME, f"look at what changed, then run: muniment policy lock {folder}"
     assert policy.lines("lock", folder, "--check", code=1)[-1].endswith(f"is not current; {run}")
     assert not path.exists()
@@ -69,7 +69,7 @@ def test_a_check_writes_nothing_and_a_lock_stops_what_runs_and_not_what_reviews(
     assert policy("lint", base).exit_code == policy("diff", base, base).exit_code == 0
 
 
-def test_what_does_not_load_or_cannot_be_written_is_not_locked(folder, policy, tmp_path):
+def test_lock_rejects_invalid_policy_and_unwritable_file(folder, policy, tmp_path):
     policy("lock", folder)
     new, before = folder / "new.toml", (folder / LOCK_NAME).read_bytes()
     for make, code in (
@@ -91,7 +91,7 @@ def test_what_does_not_load_or_cannot_be_written_is_not_locked(folder, policy, t
 # -- sign and verify -------------------------------------------------------------------------------------
 
 
-def test_a_policy_is_signed_beside_its_file_and_verified(folder, policy, tmp_path):
+def test_policy_signature_is_created_and_verified(folder, policy, tmp_path):
     key, own, signers = tmp_path / "key", str(folder / "own.toml"), tmp_path / "signers"
     making = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key]
     subprocess.run(making, check=True, capture_output=True)
@@ -117,7 +117,7 @@ def test_a_policy_is_signed_beside_its_file_and_verified(folder, policy, tmp_pat
 # -- show ------------------------------------------------------------------------------------------------
 
 
-def test_a_policy_is_shown_as_it_stands_in_its_file(folder, policy):
+def test_policy_show_prints_the_file(folder, policy):
     own = folder / "own.toml"
     own.write_text(own.read_text() + "# \u202e\n")
     assert policy.lines("show", own) == [*own.read_text().splitlines()[:-1], "# \\u{202e}"]
@@ -126,7 +126,7 @@ def test_a_policy_is_shown_as_it_stands_in_its_file(folder, policy):
     assert "E120" in policy.lines("show", "nobody", code=1)[0]
 
 
-def test_the_normal_form_is_printed_to_the_byte_and_its_sha_256_is_the_digest(folder, policy):
+def test_policy_normal_form_hash_is_the_digest(folder, policy):
     own = folder / "own.toml"
     own.write_text(own.read_text() + '[[deny]]\nid = "d"\nverbs = ["*"]\npaths = ["日本/"]\n')
     for name in (own, "strict"):
@@ -148,7 +148,7 @@ PARENT += '[[allow]]\nid = "r"\nverbs = ["read"]\npaths = ["/user/*.md"]\n'
 PARENT += '[limits]\nturns = 5\ntool_calls = 7\n[content]\nreject = ["ansi"]\n'
 
 
-def test_every_value_of_an_effective_policy_names_the_file_that_it_comes_from(policy, tmp_path):
+def test_effective_policy_names_source_of_every_value(policy, tmp_path):
     write(tmp_path / "parent.toml", body=PARENT)
     family = write(tmp_path / "child.toml", body=CHILD, extends=["./parent.toml"])
     shown = policy.document("show", family, "--effective")
@@ -180,7 +180,7 @@ def test_every_value_of_an_effective_policy_names_the_file_that_it_comes_from(po
     assert any(" none " in line and "content.reject" in line for line in lines)
 
 
-def test_every_value_of_a_shipped_policy_has_a_line(policy):
+def test_packaged_policies_have_a_line_for_every_value(policy):
     for name in ("strict", "hardened", "clean"):
         shown = policy.document("show", name, "--effective")
         assert all(term["line"] for term in shown["terms"])

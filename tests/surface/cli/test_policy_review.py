@@ -23,7 +23,7 @@ HOSTILE = "a\x1b[2J\n\u202eWIDER\x07.md"
 # -- lint ------------------------------------------------------------------------------------------------
 
 
-def test_lint_says_place_code_problem_and_fix_and_exits_by_whether_the_file_is_fit(own, policy):
+def test_lint_prints_place_code_problem_and_fix(own, policy):
     path = own(TESTED)
     assert policy.lines("lint", path) == [f"{path}: nothing to say"]
     own(READ)
@@ -36,7 +36,7 @@ def test_lint_says_place_code_problem_and_fix_and_exits_by_whether_the_file_is_f
     assert policy.lines("lint", path, code=1)[0].startswith(f"{path}:6: E102 not TOML: ")
 
 
-def test_lint_tells_the_file_of_a_parent_with_its_line(own, policy, home, tmp_path):
+def test_lint_names_parent_file_and_line(own, policy, home, tmp_path):
     mother = tmp_path / "own.toml.d" / "a b.toml"
     path = own("", extends=["own.toml.d/a b.toml"])
     write(mother, "mother", body=SCOPES + "colour = 1\n[limits]\nx = 1")
@@ -48,7 +48,7 @@ def test_lint_tells_the_file_of_a_parent_with_its_line(own, policy, home, tmp_pa
     assert policy.lines("lint", "own", code=1)[0].startswith("own-mother:5: E104 scopes.user: ")
 
 
-def test_lint_gives_one_document_with_the_findings_of_each_policy(own, policy, home, tmp_path):
+def test_lint_json_groups_findings_by_policy(own, policy, home, tmp_path):
     good, path = write(tmp_path / "good.toml", body=SCOPES + TESTED), own("[limits]\nturns = 9\n")
     found = policy.document("lint", good, path, "nobody", code=1)
     assert (found["status"], list(found["findings"])) == ("unfit", [good, path, "nobody"])
@@ -64,7 +64,7 @@ def test_lint_gives_one_document_with_the_findings_of_each_policy(own, policy, h
         assert policy.document(name, good, code=1)["status"] == "failed"
 
 
-def test_lint_of_a_hostile_file_prints_nothing_that_steers_and_a_line_for_each_thing(own, policy, tmp_path):
+def test_lint_of_hostile_file_escapes_output(own, policy, tmp_path):
     hostile = "\\u001b[2J\\nE999 forged\\u202e"
     path = own(f'[[deny]]\nid = "d"\nverbs = ["*"]\npaths = ["{hostile}"]\n')
     lines = policy.lines("lint", path, tmp_path / HOSTILE, code=1)
@@ -75,7 +75,7 @@ def test_lint_of_a_hostile_file_prints_nothing_that_steers_and_a_line_for_each_t
 # -- explain ---------------------------------------------------------------------------------------------
 
 
-def test_explain_says_the_verdict_the_rule_its_reason_and_who_is_told_what(own, policy, tmp_path):
+def test_explain_prints_decision_rule_and_reason(own, policy, tmp_path):
     path = own(READ + DENY)
     grants = f"  allow r                        matches by '/user/**'  ({path}:9)"
     denies = "  deny  d                        {}  ({}:14)"
@@ -99,7 +99,7 @@ def test_explain_says_the_verdict_the_rule_its_reason_and_who_is_told_what(own, 
     assert denies.format("matches by 'x'", mother) in lines
 
 
-def test_explain_gives_one_document_with_the_place_of_every_rule(own, policy, monkeypatch):
+def test_explain_json_names_place_of_every_rule(own, policy, monkeypatch):
     path = own(READ + DENY)
     found = policy.document("explain", path, "read", "user/x")
     assert (found["policy"], found["digest"]) == ("own", load_policy(path).digest)
@@ -119,7 +119,7 @@ def test_explain_gives_one_document_with_the_place_of_every_rule(own, policy, mo
     assert command.place_of([], "request", "deny", "r", None) == "request"
 
 
-def test_explain_prints_whatever_is_asked_on_one_line_and_steers_no_terminal(own, policy):
+def test_explain_escapes_any_input_on_one_line(own, policy):
     path = own(READ)
     for asked in (f"user/{HOSTILE}", HOSTILE, "user/\udcff.md", "-rf", "", " ", "user/ä.md", "a" * 9_000):
         lines = policy.lines("explain", path, "read", "--", asked)
@@ -136,7 +136,7 @@ def test_explain_prints_whatever_is_asked_on_one_line_and_steers_no_terminal(own
 # -- test ------------------------------------------------------------------------------------------------
 
 
-def test_the_tests_of_a_policy_have_to_hold_and_to_notice_each_weakening(own, policy, monkeypatch):
+def test_policy_test_detects_failures_and_unnoticed_mutants(own, policy, monkeypatch):
     tally = "weakened in 2 ways: {} caught, 0 equivalent, {} survived, 0 undecided"
     path = own(TESTED + SECRET + CHECK.format("read", "user/secret/a", "deny"))
     assert policy.lines("test", path) == [f"{path}: 2 tests, all hold; {tally.format(2, 0)}"]
@@ -159,7 +159,7 @@ def test_the_tests_of_a_policy_have_to_hold_and_to_notice_each_weakening(own, po
     assert policy.lines("test", path, code=1)[0].startswith(f"{path}: test 1 expects deny")
 
 
-def test_the_results_are_one_document(own, policy, tmp_path):
+def test_policy_test_json_lists_results(own, policy, tmp_path):
     path = own(READ + SECRET)
     bad = write(tmp_path / "bad.toml", body=SCOPES + READ + CHECK.format("read", "user/a.md", "deny"))
     found = policy.document("test", path, bad, code=1)
@@ -193,7 +193,7 @@ APART = '[[apart]]\nid = "apart"\none = { verbs = ["read"], paths = ["/user/*"] 
 APART += 'other = { verbs = ["read"], paths = ["/user/a/*"] }\n'
 
 
-def test_sentences_are_proved_or_refuted_by_a_path_and_the_exit_code_says_which(own, sentences, policy):
+def test_prove_reports_proof_or_counterexample(own, sentences, policy):
     asked, path = sentences(NEVER), own(READ + DENY)
     assert policy.lines("prove", asked, path) == [f"proved    {path}: never[no-x]"]
     assert policy.document("prove", asked, path)["status"] == "proved"
@@ -208,7 +208,7 @@ def test_sentences_are_proved_or_refuted_by_a_path_and_the_exit_code_says_which(
     assert " and read user/a/" in apart
 
 
-def test_what_nobody_can_decide_fails_and_says_so(own, sentences, policy, monkeypatch):
+def test_undecided_proof_fails(own, sentences, policy, monkeypatch):
     monkeypatch.setattr(proofs, "Prover", lambda *args, **kept: Prover(*args, **kept, work=1))
     path = own(READ + DENY)
     assert policy.lines("prove", sentences(NEVER), path, code=1)[0].startswith("undecided ")
@@ -217,7 +217,7 @@ def test_what_nobody_can_decide_fails_and_says_so(own, sentences, policy, monkey
     assert lines[-1].endswith("3 undecided")
 
 
-def test_nothing_is_proved_without_good_sentences_or_without_a_policy(own, sentences, policy, tmp_path):
+def test_prove_rejects_invalid_sentences_and_policies(own, sentences, policy, tmp_path):
     path, schema = own(READ), "muniment-invariants/1"
     for code, asked in (
         *(

@@ -20,7 +20,7 @@ PROGRAM = Path(sys.executable).with_name("muniment")
 FACT = "The user prefers dark mode"
 
 
-def test_ctrl_c_while_the_commit_waits_for_a_lock_writes_nothing(tmp_path):
+def test_ctrl_c_during_lock_wait_writes_nothing(tmp_path):
     root = tmp_path / "home" / "user"
     for directory in (root.parent, root):
         directory.mkdir(mode=0o700)
@@ -46,7 +46,7 @@ def wants_lock(pid, root):
     return False
 
 
-def test_ctrl_c_while_it_waits_for_a_key_ends_it(tmp_path):
+def test_ctrl_c_during_key_read_exits(tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     flags = ("--model=m", "--base-url=http://127.0.0.1:1/v1", f"--api-key-file={fifo}")
@@ -84,7 +84,7 @@ for line in {lines!r}:
     return [{*names, *(name.partition(".")[0] for name in names)} for names in told]
 
 
-def test_a_command_loads_only_what_it_needs(tmp_path):
+def test_command_loads_only_required_modules(tmp_path):
     helps = (f"{name} --help" for name in ("remember", "index", "policy", "policy prove"))
     imported, helped, *_, last = loaded(tmp_path, "--help", "--version", *helps)
     models = {"openai", "starlette", "uvicorn", "httpx", "httpx2", "asyncio", "ssl", "muniment.server"}
@@ -98,7 +98,7 @@ def test_a_command_loads_only_what_it_needs(tmp_path):
     assert {"openai", "starlette", "uvicorn", "asyncio"} & conversed == set()
 
 
-def test_what_the_table_says_of_a_command_is_how_its_help_begins():
+def test_command_table_matches_help():
     def checked(group, words=()):
         for name, told in list(group.commands.items()):
             whole = group.load(name)
@@ -121,20 +121,20 @@ def shell(script, base, **environment):
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("closed", ["<&- >&- 2>&-", "<&-", ">&-", "2>&-", "| true"])
-def test_a_fact_is_saved_though_streams_are_closed_or_their_reader_has_left(closed, tmp_path):
+def test_remember_works_with_closed_streams(closed, tmp_path):
     done = shell(f"$MUNIMENT remember '{FACT}' {closed}", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(list((tmp_path / ".muniment" / "user").rglob("*.md"))) == 2
 
 
-def test_a_full_output_is_told_and_does_not_make_a_saved_fact_a_failure(tmp_path):
+def test_full_output_is_reported_and_fact_is_saved(tmp_path):
     done = shell(f"$MUNIMENT remember '{FACT}' >/dev/full", tmp_path)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False)
     assert "standard output cannot be written: No space left on device" in done.stderr
 
 
 @pytest.mark.slow
-def test_closed_standard_input_is_an_empty_fact_and_no_traceback(tmp_path):
+def test_closed_stdin_is_empty_fact_without_traceback(tmp_path):
     done = shell("$MUNIMENT remember - <&-", tmp_path)
     assert (done.returncode, done.stderr.endswith("[invalid_content]\n")) == (1, True)
 
@@ -159,7 +159,7 @@ def check(requests, said, base, key):
 
 
 @pytest.mark.usefixtures("at_work")
-def test_a_language_model_is_reached_with_our_key_and_by_our_settings_alone(muniment, tmp_path):
+def test_language_model_uses_only_muniment_key_and_settings(muniment, tmp_path):
     for name, key in (("with", CANARY), ("without", None)):
         environment = OTHERS | {"MUNIMENT_HOME": f"~/{name}", "HOME": str(tmp_path)}
         environment |= {"MUNIMENT_API_KEY": key} if key else {}
@@ -171,7 +171,7 @@ def test_a_language_model_is_reached_with_our_key_and_by_our_settings_alone(muni
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ["<(printf '%s\\n' $KEY)", "/dev/stdin <<<$KEY"])
-def test_a_key_comes_through_a_pipe(tmp_path, path):
+def test_api_key_file_may_be_a_pipe(tmp_path, path):
     with ChatServer(SAVES) as server:
         terms = f"--model org/m --base-url {server.base_url} --protocol tools --api-key-file {path}"
         environment = OTHERS | {"MUNIMENT_API_KEY": "another", "KEY": CANARY}

@@ -38,7 +38,7 @@ def keep(muniment, directory, fact):
 
 
 @pytest.mark.usefixtures("terminal")
-def test_a_person_is_asked_once_which_memory_another_clone_has_and_may_share_it(at, muniment, tmp_path):
+def test_clone_may_share_memory_after_one_question(at, muniment, tmp_path):
     said = at("second", "ls", stdin="perhaps\ns\n")
     asked = f"{tmp_path}/second is another clone of {tmp_path}/source whose memory you have:"
     assert said[:2] == [asked, f"  shop, 1 entry, of {tmp_path}/shop"]
@@ -51,7 +51,7 @@ def test_a_person_is_asked_once_which_memory_another_clone_has_and_may_share_it(
 
 
 @pytest.mark.usefixtures("terminal")
-def test_or_begin_one_of_its_own_and_is_not_asked_again(at, tmp_path):
+def test_clone_may_start_own_memory_after_one_question(at, tmp_path):
     shutil.copytree(tmp_path / "shop", tmp_path / "copy")
     for name, what in ("second", "another clone of"), ("copy", "a copy of a repository whose memory"):
         said = at(name, "ls", stdin="OWN\n")
@@ -61,7 +61,7 @@ def test_or_begin_one_of_its_own_and_is_not_asked_again(at, tmp_path):
 
 
 @pytest.mark.usefixtures("terminal")
-def test_who_gives_no_answer_has_decided_nothing_and_nobody_is_asked_for_json_or_of_a_bound_root(
+def test_project_question_without_answer_decides_nothing(
     at, muniment, roots, tmp_path
 ):
     second = tmp_path / "second"
@@ -77,7 +77,7 @@ def test_who_gives_no_answer_has_decided_nothing_and_nobody_is_asked_for_json_or
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("at")
-def test_on_a_real_terminal_the_question_waits_for_its_answer(tmp_path):
+def test_project_question_waits_on_real_terminal(tmp_path):
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "muniment", "ls", f"--workspace={tmp_path / 'second'}"]
     env = {**os.environ, "MUNIMENT_HOME": str(tmp_path / "home")}
@@ -97,7 +97,7 @@ def test_on_a_real_terminal_the_question_waits_for_its_answer(tmp_path):
 
 
 @pytest.mark.usefixtures("at")
-def test_the_list_says_where_each_project_lies_and_what_it_holds(muniment, tmp_path):
+def test_projects_list_prints_location_and_entry_count(muniment, tmp_path):
     gone = repository(tmp_path / "gone")
     bind_checkout(tmp_path / "home", gone)
     shutil.rmtree(gone)
@@ -116,12 +116,12 @@ def test_the_list_says_where_each_project_lies_and_what_it_holds(muniment, tmp_p
     ]
 
 
-def test_a_home_without_projects_says_when_one_begins(muniment):
+def test_projects_list_of_empty_home_explains_start(muniment):
     assert "no projects yet" in muniment.lines("projects", "list")[0]
     assert muniment.document("projects", "list") == {"projects": []}
 
 
-def test_link_and_unlink_print_commands_that_work(at, muniment, tmp_path):
+def test_link_and_unlink_print_working_commands(at, muniment, tmp_path):
     second, home = tmp_path / "second", tmp_path / "home"
     own = keep(muniment, second, "This project has a canary")
     said = muniment.lines("projects", "link", "shop", second, "--leave")
@@ -143,7 +143,7 @@ def test_link_and_unlink_print_commands_that_work(at, muniment, tmp_path):
 
 
 @pytest.mark.usefixtures("at")
-def test_a_project_is_named_by_id_or_by_a_name_that_is_its_alone(muniment, tmp_path):
+def test_project_is_named_by_id_or_unique_name(muniment, tmp_path):
     (project_id,) = read_projects(tmp_path / "home")
     assert muniment.lines("projects", "rename", "shop", "The Shop") == [
         f"renamed: {project_id} is called The Shop"
@@ -164,7 +164,7 @@ def test_a_project_is_named_by_id_or_by_a_name_that_is_its_alone(muniment, tmp_p
 
 
 @pytest.mark.slow
-def test_a_worktree_and_its_clone_remember_into_one_memory(at, tmp_path):
+def test_worktree_and_clone_share_one_memory(at, tmp_path):
     git(tmp_path / "shop", "worktree", "add", "--quiet", str(tmp_path / "tree"))
     at("tree", "remember", "This project ships on Thursdays", "--scope=project")
     assert {FACT, "This project ships on Thursdays"} <= {
@@ -175,7 +175,7 @@ def test_a_worktree_and_its_clone_remember_into_one_memory(at, tmp_path):
 # -- init ------------------------------------------------------------------------------------------------
 
 
-def test_init_keeps_the_memory_inside_each_checkout_and_git_takes_it_along(muniment, tmp_path):
+def test_init_keeps_memory_in_checkout_under_git(muniment, tmp_path):
     shop = repository(tmp_path / "shop")
     (shop / ".gitignore").write_text("/.muniment/MEMORY.md\n/.muniment/index/\n")
     said = muniment.lines("init", shop)
@@ -200,7 +200,7 @@ def test_init_keeps_the_memory_inside_each_checkout_and_git_takes_it_along(munim
     assert FACT not in str(muniment.lines("ls", f"--workspace={moved}", bound=False))
 
 
-def test_init_leaves_no_entry_behind_unless_somebody_says_so(at, muniment, tmp_path):
+def test_init_abandons_no_entries_without_leave_option(at, muniment, tmp_path):
     shop = tmp_path / "shop"
     failed = muniment.document("init", shop, "--folder=docs/memory", code=1)["error"]
     assert "1 entry in " in failed["message"]
@@ -216,7 +216,7 @@ def test_init_leaves_no_entry_behind_unless_somebody_says_so(at, muniment, tmp_p
 
 
 @pytest.mark.parametrize("folder", ["../x", ".git/x", "", "README", "README/x"])
-def test_init_refuses_a_folder_that_cannot_hold_a_memory_and_changes_nothing(muniment, tmp_path, folder):
+def test_init_rejects_unusable_folder_and_changes_nothing(muniment, tmp_path, folder):
     shop = repository(tmp_path / "shop")
     assert muniment.failure("init", shop, f"--folder={folder}") in {
         "config_invalid",

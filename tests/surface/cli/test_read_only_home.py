@@ -93,7 +93,7 @@ WRITES = (
 )
 
 
-def test_read_only_home_refuses_writes_in_one_line(at):
+def test_read_only_home_rejects_writes_in_one_line(at):
     for command in WRITES:
         done = at(command)
         (line,) = done.stderr.splitlines()
@@ -102,7 +102,7 @@ def test_read_only_home_refuses_writes_in_one_line(at):
         assert line.endswith("[managed_memory_unavailable]")
 
 
-def test_read_only_home_with_a_linked_ledger_is_refused(tmp_path):
+def test_read_only_home_with_linked_ledger_is_rejected(tmp_path):
     home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
     for each in (home, elsewhere):
         with closing(State(each / "state")):

@@ -52,7 +52,7 @@ def hook(muniment):
     return hook
 
 
-def test_a_person_is_shown_path_trust_day_and_text_and_nothing_raw(muniment, roots):
+def test_recall_prints_path_trust_date_and_escaped_text(muniment, roots):
     first, text, *_ = muniment.lines("recall", "dark", "mode", "in", "my", "editor")
     assert first.startswith("user/editor/dark.md (trust: owner, 2")
     assert text == "  Prefers dark mode in the editor"
@@ -66,7 +66,7 @@ def test_a_person_is_shown_path_trust_day_and_text_and_nothing_raw(muniment, roo
     assert told.endswith("there is no scope 'nowhere'; there are user, project [invalid_scope]")
 
 
-def test_the_document_names_what_may_be_excluded_and_limit_scope_and_budget_hold(muniment):
+def test_recall_json_supports_exclude_limit_scope_and_budget(muniment):
     first = muniment.document("recall", "dark mode editor")
     assert set(first) == {"entries", "text", "tokens", "abstained"}
     assert first["entries"][0]["path"] == "user/editor/dark.md"
@@ -108,7 +108,7 @@ def settled(monkeypatch):
 
 @pytest.mark.usefixtures("settled")
 @pytest.mark.parametrize("first", ["recall dark", "recall --hook", "ls", "index rebuild"])
-def test_who_reads_a_tree_first_makes_its_catalog(muniment, hook, roots, home, reads, first):
+def test_first_reader_of_tree_creates_catalog(muniment, hook, roots, home, reads, first):
     for path in tree_of(roots):
         os.utime(path, (1, 1))
     before = tree_of(roots)
@@ -125,7 +125,7 @@ def test_who_reads_a_tree_first_makes_its_catalog(muniment, hook, roots, home, r
 
 @pytest.mark.usefixtures("settled")
 @pytest.mark.parametrize("few", [2_000, 0])
-def test_an_append_of_another_process_is_found_by_the_next_recall_of_a_new_process(
+def test_recall_finds_append_of_another_process(
     muniment, roots, monkeypatch, few
 ):
     monkeypatch.setattr(watching, "FEW_FILES", few)
@@ -142,7 +142,7 @@ def test_an_append_of_another_process_is_found_by_the_next_recall_of_a_new_proce
         assert "zeppelins" in muniment("recall", "what in zeppelins, outdoors?").stdout
 
 
-def test_where_no_state_can_be_kept_it_is_said_once_and_recalled_all_the_same(muniment, hook, roots, home):
+def test_recall_without_state_works_and_prints_one_note(muniment, hook, roots, home):
     before = tree_of(roots)
     home.mkdir()
     (home / "state").write_text("in the way")
@@ -154,7 +154,7 @@ def test_where_no_state_can_be_kept_it_is_said_once_and_recalled_all_the_same(mu
     assert tree_of(roots) == before
 
 
-def test_a_history_that_cannot_be_read_is_not_taken_for_none(muniment, home, monkeypatch):
+def test_unreadable_ledger_is_an_error(muniment, home, monkeypatch):
     muniment("recall", "dark mode editor")
     (home / "state").chmod(0o770)
     assert muniment.failure("recall", "dark mode editor") == "config_invalid"
@@ -167,7 +167,7 @@ def test_a_history_that_cannot_be_read_is_not_taken_for_none(muniment, home, mon
 
 
 @pytest.mark.usefixtures("settled")
-def test_a_hook_that_has_no_time_to_read_everything_answers_and_gets_further(hook, reads, monkeypatch):
+def test_hook_without_time_answers_and_makes_progress(hook, reads, monkeypatch):
     def one_at_a_time(*terms):
         def one(*asked):
             if first.called:
@@ -189,7 +189,7 @@ def test_a_hook_that_has_no_time_to_read_everything_answers_and_gets_further(hoo
 # -- as a hook -----------------------------------------------------------------------------------------
 
 
-def test_a_hook_answers_an_event_without_a_name_and_puts_it_on_record(hook, home):
+def test_hook_answers_unnamed_event_and_records_injection(hook, home):
     with State(home / "state"):
         pass
     answer = json.loads(hook(json.dumps({"prompt": "Which Postgres does staging run?", "cwd": "/"}))[0])
@@ -224,7 +224,7 @@ TOOLS = {
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_each_coding_tool_gets_the_answer_that_it_accepts_and_an_empty_one_where_there_is_nothing(hook, tool):
+def test_hook_answers_each_tool_in_its_format(hook, tool):
     sent, prompts, begins = TOOLS[tool]
 
     def answer(**more):
@@ -250,7 +250,7 @@ def test_each_coding_tool_gets_the_answer_that_it_accepts_and_an_empty_one_where
     assert set(answer(hook_event_name=prompts, prompt=STAGING)) == set(told)
 
 
-def test_a_hook_that_cursor_starts_anywhere_recalls_from_the_workspace_that_it_names(
+def test_hook_from_cursor_uses_named_workspace(
     muniment, tmp_path, monkeypatch, home
 ):
     work = tmp_path / "work" / "deep"
@@ -269,14 +269,14 @@ def test_a_hook_that_cursor_starts_anywhere_recalls_from_the_workspace_that_it_n
         assert ("Postgres 16" in line, line == "{}\n") == (found, not found)
 
 
-def test_a_hook_asks_with_what_the_user_wrote_where_a_tool_tells_it_apart(hook):
+def test_hook_prefers_submitted_prompt(hook):
     event = QWEN | {"hook_event_name": "UserPromptSubmit", "prompt": OFF_TOPIC, "submitted_prompt": STAGING}
     assert "Postgres 16" in hook(json.dumps(event))[0]
     event |= {"prompt": STAGING, "submitted_prompt": OFF_TOPIC}
     assert hook(json.dumps(event))[0] == NOTHING
 
 
-def test_a_hook_stays_below_what_tools_take_whatever_budget_and_limit_are_asked_for(hook, roots):
+def test_hook_output_stays_below_tool_limit(hook, roots):
     for number in range(40):
         put(roots["user"], f"zebra/{number}.md", f"The zebra colour scheme {number} is loud {'é' * 900}\n")
     named = {"prompt": "zebra colour scheme", "hook_event_name": "UserPromptSubmit"}
@@ -285,7 +285,7 @@ def test_a_hook_stays_below_what_tools_take_whatever_budget_and_limit_are_asked_
     assert 5_000 < len(text.encode()) < 10_000
 
 
-def test_whatever_a_host_sends_and_whatever_breaks_it_gets_an_answer_and_zero(hook, monkeypatch):
+def test_hook_never_fails_for_any_input(hook, monkeypatch):
     no_json, no_prompt = "there is no JSON on standard input", 'no object with a text as "prompt"'
     dark = '{"prompt": "dark mode editor"}'
     for why, event, *flags in (
@@ -331,7 +331,7 @@ def kept(home):
         )
 
 
-def test_the_second_prompt_of_a_session_gets_nothing_new_until_an_edit_or_another_session(prompt, roots):
+def test_session_receives_only_new_entries(prompt, roots):
     assert "dark mode in the editor" in prompt("one")
     assert prompt("one") == prompt("one", "which dark font, which mode in the editor?") == ""
     assert "Staging" in prompt("one", STAGING)
@@ -348,7 +348,7 @@ def test_the_second_prompt_of_a_session_gets_nothing_new_until_an_edit_or_anothe
 @pytest.mark.parametrize(
     "event", ["SessionStart", "PreCompact", "PostCompact", "PreCompress", "sessionStart", "session_start"]
 )
-def test_a_host_that_compacts_or_begins_a_session_is_told_again(prompt, hook, home, event):
+def test_session_start_and_compaction_reset_injected_entries(prompt, hook, home, event):
     assert prompt("one") != prompt("one") == ""
     line, said = hook(json.dumps({"session_id": "one", "hook_event_name": event, "source": "compact"}))
     assert (line, said, kept(home)) == (NOTHING, "", (0, 0))
@@ -357,7 +357,7 @@ def test_a_host_that_compacts_or_begins_a_session_is_told_again(prompt, hook, ho
     assert prompt("one", hook_event_name=event) != ""  # Of an event that has a prompt, too.
 
 
-def test_what_a_session_was_told_ends_with_its_days_and_a_clock_that_goes_back_hides_nothing(
+def test_injected_entries_expire_and_clock_changes_hide_none(
     prompt, home, monkeypatch
 ):
     now = Mock(wraps=recall.datetime)
@@ -377,7 +377,7 @@ def test_what_a_session_was_told_ends_with_its_days_and_a_clock_that_goes_back_h
     assert kept(home)[0] == 1
 
 
-def test_of_sessions_and_what_they_were_told_the_oldest_go(prompt, home, monkeypatch):
+def test_oldest_sessions_and_injected_entries_are_removed(prompt, home, monkeypatch):
     monkeypatch.setattr(told, "MAX_SESSIONS", 3)
     monkeypatch.setattr(told, "MAX_TOLD", 2)
     for number in range(6):
@@ -389,7 +389,7 @@ def test_of_sessions_and_what_they_were_told_the_oldest_go(prompt, home, monkeyp
     assert prompt("s0") != ""
 
 
-def test_a_hostile_session_id_is_a_session_like_any_other_and_stands_nowhere(prompt, hook, home):
+def test_hostile_session_id_works_and_is_stored_nowhere(prompt, hook, home):
     ids = [
         "\0",
         "\ud800",
@@ -412,7 +412,7 @@ def test_a_hostile_session_id_is_a_session_like_any_other_and_stands_nowhere(pro
     assert hook(json.dumps({"prompt": DARK, "session_id": "x" * 10_000_000}))[0] == NOTHING
 
 
-def test_what_was_not_answered_in_time_was_not_told(prompt, monkeypatch):
+def test_late_answer_does_not_count_as_injected(prompt, monkeypatch):
     release, real = threading.Event(), recall._recalled
     threads = set(threading.enumerate())
 
@@ -432,7 +432,7 @@ def test_what_was_not_answered_in_time_was_not_told(prompt, monkeypatch):
     assert prompt("one") != ""
 
 
-def test_a_ledger_that_cannot_be_written_takes_no_answer_away_and_one_that_is_busy_neither(
+def test_hook_answers_if_ledger_is_busy_or_unwritable(
     prompt, home, monkeypatch
 ):
     refused = Mock(side_effect=ManagedMemoryUnavailable("ledger.db", "full"))
@@ -449,7 +449,7 @@ def test_a_ledger_that_cannot_be_written_takes_no_answer_away_and_one_that_is_bu
     assert (prompt("one") != "", prompt("one")) == (True, "")
 
 
-def test_an_erased_entry_leaves_no_session_that_was_told_of_it(muniment, prompt, home):
+def test_erase_removes_sessions_that_received_the_entry(muniment, prompt, home):
     prompt("one")
     assert kept(home) == (1, 2)
     muniment("erase", "user/editor/dark.md", "--yes")
@@ -457,7 +457,7 @@ def test_an_erased_entry_leaves_no_session_that_was_told_of_it(muniment, prompt,
 
 
 @pytest.mark.slow
-def test_a_host_that_never_ends_its_event_is_answered_in_five_seconds(tmp_path):
+def test_hook_answers_in_five_seconds_if_event_never_ends(tmp_path):
     process = launch(tmp_path, "recall", "--hook")
     answer = json.loads(process.stdout.readline())
     assert (process.wait(10), answer) == (0, {})

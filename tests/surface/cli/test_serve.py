@@ -60,7 +60,7 @@ def ask(url, base, path="/healthz", **more):
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_where_and_what_it_serves_and_a_signal_leaves_nothing_behind(start, tmp_path, number):
+def test_serve_prints_addresses_and_cleans_up_on_signal(start, tmp_path, number):
     path, state = tmp_path / "d.sock", tmp_path / "home" / "state"
     names = ("memory.test", "memory.test:8443", "10.0.0.1", "[fe80::1]", "a_b-c")
     named = (f"--allow-host={name}" for name in names)
@@ -85,14 +85,14 @@ def test_it_says_where_and_what_it_serves_and_a_signal_leaves_nothing_behind(sta
 
 
 @pytest.mark.slow
-def test_it_listens_on_the_loopback_of_ipv6_too(start, tmp_path):
+def test_serve_listens_on_ipv6_loopback(start, tmp_path):
     if f"{1:032}" not in Path("/proc/net/if_inet6").read_text():
         pytest.skip("this machine has no ::1")
     assert ask(start("--host", "::1")[1], tmp_path).status_code == 200
 
 
 @pytest.mark.slow
-def test_a_broken_policy_is_said_and_served_without_tasks(start, tmp_path):
+def test_serve_with_broken_policy_is_not_ready(start, tmp_path):
     (tmp_path / "broken.toml").write_text("nonsense = 1\n")
     process, url, _ = start("--policy", f"{tmp_path}/broken.toml")
     note = next(line for line in iter(process.stderr.readline, b"") if line.startswith(b"note: ")).decode()
@@ -102,7 +102,7 @@ def test_a_broken_policy_is_said_and_served_without_tasks(start, tmp_path):
 
 
 @pytest.mark.slow
-def test_while_it_serves_garbage_is_collected(start, tmp_path):
+def test_serve_enables_garbage_collection(start, tmp_path):
     told = tmp_path / "told"
     when_it_ends = f"atexit.register(lambda: open({str(told)!r}, 'w').write(str(gc.isenabled())))"
     (tmp_path / "sitecustomize.py").write_text(f"import atexit, gc; {when_it_ends}")
@@ -115,7 +115,7 @@ def test_while_it_serves_garbage_is_collected(start, tmp_path):
 # -- why it refuses --------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_served_is_refused_with_the_reason(muniment, at_work, home, tmp_path):
+def test_serve_rejects_invalid_options_with_reason(muniment, at_work, home, tmp_path):
     plain, long = tmp_path / "plain", "x" * 200
     plain.write_text("precious\n")
     with socket.create_server(("127.0.0.1", 0)) as taken, running(tmp_path / "other") as other:
@@ -151,7 +151,7 @@ def test_what_cannot_be_served_is_refused_with_the_reason(muniment, at_work, hom
     assert not (home / "state" / "daemon.json").exists()
 
 
-def test_commands_leave_umask_and_log_of_their_process(muniment):
+def test_commands_restore_umask_and_log_of_process(muniment):
     def found():
         names = ("", "muniment", "psycopg.pool")
         return umask(), [logging_of(logging.getLogger(name or None)) for name in names]
@@ -170,7 +170,7 @@ def umask():
 
 
 @pytest.mark.usefixtures("at_work")
-def test_a_token_file_that_cannot_be_relied_on_is_refused(muniment, home):
+def test_serve_rejects_unsafe_token_file(muniment, home):
     for directory in (home, home / "state"):
         directory.mkdir(mode=0o700)
     path, alone = home / "state" / "token", "is no file of yours alone (0600)"
@@ -189,7 +189,7 @@ def test_a_token_file_that_cannot_be_relied_on_is_refused(muniment, home):
 
 
 @pytest.mark.usefixtures("at_work")
-def test_the_key_of_a_models_server_is_handed_on_to_nobody(muniment, monkeypatch):
+def test_serve_removes_model_key_from_environment(muniment, monkeypatch):
     """To the processes that are started from then on; see `cli.command.model_of`."""
     seen, look = [], lambda *_, **__: seen.append("MUNIMENT_API_KEY" in os.environ)
     monkeypatch.setattr(command, "_run", AsyncMock(side_effect=look))
@@ -200,7 +200,7 @@ def test_the_key_of_a_models_server_is_handed_on_to_nobody(muniment, monkeypatch
 # -- how it ends -----------------------------------------------------------------------------------------
 
 
-def test_the_first_signal_leaves_what_runs_its_grace_and_the_second_none():
+def test_second_signal_ends_the_grace_period():
     async def stopped():
         while stopping.stop.call_count < 2:
             signal.raise_signal(signal.SIGTERM)
@@ -216,7 +216,7 @@ def test_the_first_signal_leaves_what_runs_its_grace_and_the_second_none():
     assert [each.kwargs["at_once"] for each in stopping.stop.call_args_list[:2]] == [False, True]
 
 
-def test_what_holds_a_stop_up_is_left_with_an_event(monkeypatch, caplog):
+def test_blocked_stop_exits_with_event(monkeypatch, caplog):
     left = []
     monkeypatch.setattr(os, "_exit", left.append)
     with caplog.at_level(logging.INFO, "muniment"):
@@ -225,7 +225,7 @@ def test_what_holds_a_stop_up_is_left_with_an_event(monkeypatch, caplog):
 
 
 @pytest.mark.slow
-def test_a_ledger_that_somebody_keeps_does_not_keep_the_daemon(tmp_path):
+def test_serve_stops_although_ledger_is_locked(tmp_path):
     with (
         serving(tmp_path, "--grace", "0") as daemon,
         closing(sqlite3.connect(daemon.home / "state" / "ledger.db", isolation_level=None)) as other,
@@ -243,7 +243,7 @@ def test_a_ledger_that_somebody_keeps_does_not_keep_the_daemon(tmp_path):
 TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
-def test_a_token_is_made_listed_and_revoked(muniment):
+def test_token_is_created_listed_and_revoked(muniment):
     (made,) = muniment.lines("token", "add", "editor", "--client-id", "ide-2", "--client-id", "ide-1")
     assert TOKEN.fullmatch(made)
     muniment("token", "add", "script", "--trust", "owner")
@@ -261,7 +261,7 @@ def test_a_token_is_made_listed_and_revoked(muniment):
     assert muniment.failure("token", "revoke", "editor") == "not_found"
 
 
-def test_a_token_that_cannot_be_is_refused_with_what_to_do(muniment):
+def test_invalid_token_is_rejected_with_advice(muniment):
     muniment("token", "add", "editor", "--client-id", "ide")
     names = (("owner", "'owner'"), ("", "''"), ("a\nb", "'a\\nb'"))
     for name, flags, why in (

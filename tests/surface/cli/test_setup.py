@@ -182,7 +182,7 @@ def without_ours(tool, path):
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_server_and_hook_are_put_in_beside_what_is_there_once_and_taken_out_byte_for_byte(
+def test_setup_and_remove_restore_files_byte_for_byte(
     run, placed, user, home, tool
 ):
     before = placed(tool)
@@ -208,7 +208,7 @@ def test_server_and_hook_are_put_in_beside_what_is_there_once_and_taken_out_byte
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_files_that_were_not_there_are_made_for_their_owner_alone_and_go_again(run, user, tool):
+def test_setup_creates_private_files_and_remove_deletes_them(run, user, tool):
     done = run("setup", tool, "--yes")
     assert done.exit_code == 0
     made = [user / name for name in FILES[tool]]
@@ -220,7 +220,7 @@ def test_files_that_were_not_there_are_made_for_their_owner_alone_and_go_again(r
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_where_others_changed_a_file_since_ours_alone_is_taken_out_of_it(run, placed, tool):
+def test_remove_keeps_later_changes_of_others(run, placed, tool):
     before = placed(tool)
     run("setup", tool, "--yes")
     said = {path: without_ours(tool, path) for path in before}
@@ -317,7 +317,7 @@ def test_uninstall_deletes_directories_that_setup_made(run, user):
     assert tree(user) == before
 
 
-def test_remove_keeps_a_directory_that_a_person_made_anew(run, user):
+def test_remove_keeps_recreated_directory(run, user):
     run("setup", "cursor", "--yes")
     directory = user / ".cursor"
     for each in directory.iterdir():
@@ -328,7 +328,7 @@ def test_remove_keeps_a_directory_that_a_person_made_anew(run, user):
     assert directory.is_dir()
 
 
-def test_remove_keeps_a_link_in_place_of_a_made_directory(run, user, tmp_path):
+def test_remove_keeps_link_that_replaced_directory(run, user, tmp_path):
     run("setup", "cursor", "--yes")
     (user / ".cursor").rename(tmp_path / "moved")
     (user / ".cursor").symlink_to(tmp_path / "moved")
@@ -337,7 +337,7 @@ def test_remove_keeps_a_link_in_place_of_a_made_directory(run, user, tmp_path):
     assert (user / ".cursor").is_symlink()
 
 
-def test_remove_killed_before_directories_goes_on_when_repeated(run, user, home, monkeypatch):
+def test_repeated_remove_finishes_a_killed_one(run, user, home, monkeypatch):
     before = tree(user, home)
     run("setup", "cursor", "--yes")
     with monkeypatch.context() as patch:
@@ -384,7 +384,7 @@ def killed_after(real):
 # -- asking and showing ------------------------------------------------------------------------------
 
 
-def test_nothing_is_written_without_a_yes(run, placed, home, monkeypatch, request):
+def test_setup_writes_nothing_without_consent(run, placed, home, monkeypatch, request):
     before = placed("codex")
     done = run("setup", "codex", stdin="yes\n")
     assert (done.exit_code, now(before) == before) == (1, True)
@@ -406,7 +406,7 @@ def test_nothing_is_written_without_a_yes(run, placed, home, monkeypatch, reques
 @pytest.mark.threat("T-LEAK-17", control="own_lines")
 @pytest.mark.threat("T-LEAK-17", control="kept_privately")
 @pytest.mark.parametrize("tool", TOOLS)
-def test_no_secret_of_a_settings_file_is_shown_or_kept_where_others_read(run, placed, home, tool):
+def test_setup_never_shows_secrets_and_keeps_copies_private(run, placed, home, tool):
     before = placed(tool, mode=0o644)
     done = run("setup", tool, "--yes")
     removed = run("setup", tool, "--remove")
@@ -421,7 +421,7 @@ def test_no_secret_of_a_settings_file_is_shown_or_kept_where_others_read(run, pl
 
 
 @pytest.mark.threat("T-LEAK-17", control="masked_keys")
-def test_a_key_that_a_person_gave_our_server_is_not_shown_when_it_goes(run, placed, user):
+def test_remove_masks_key_added_to_server_entry(run, placed, user):
     placed("gemini-cli")
     run("setup", "gemini-cli", "--yes")
     path = user / ".gemini/settings.json"
@@ -432,7 +432,7 @@ def test_a_key_that_a_person_gave_our_server_is_not_shown_when_it_goes(run, plac
     assert ("s3cret" in done.output, done.exit_code) == (False, 0)
 
 
-def test_what_is_shown_steers_no_terminal(run, placed, monkeypatch):
+def test_setup_escapes_control_characters(run, placed, monkeypatch):
     placed("codex")
     monkeypatch.setattr(setup, "find_program", lambda _: Program(("/opt/\x1b[2J\u202e/muniment",)))
     done = run("setup", "codex")
@@ -442,7 +442,7 @@ def test_what_is_shown_steers_no_terminal(run, placed, monkeypatch):
 # -- files that are not as usual ---------------------------------------------------------------------
 
 
-def test_a_link_is_followed_and_stays_a_link_to_the_file_that_was_changed(run, placed, tmp_path):
+def test_setup_follows_link_and_keeps_it(run, placed, tmp_path):
     (before,) = placed("gemini-cli")
     dotfiles = tmp_path / "dotfiles"
     dotfiles.mkdir(mode=0o700)
@@ -466,7 +466,7 @@ def test_a_link_is_followed_and_stays_a_link_to_the_file_that_was_changed(run, p
 
 
 @pytest.mark.threat("T-HUM-05", control="own_settings")
-def test_a_file_that_is_not_this_persons_alone_is_neither_read_nor_written(
+def test_setup_rejects_settings_file_shared_with_others(
     run, placed, tmp_path, monkeypatch
 ):
     (path,) = before = placed("gemini-cli")
@@ -506,7 +506,7 @@ def test_a_file_that_is_not_this_persons_alone_is_neither_read_nor_written(
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_a_broken_settings_file_is_left_alone_and_it_is_said_what_to_do(run, placed, tool):
+def test_setup_leaves_broken_settings_file_with_advice(run, placed, tool):
     for spoil in (lambda text: text + b"\nx = {", lambda text: text + b",", lambda text: b"\xff" + text):
         before = placed(tool)
         name = list(before)[-1]
@@ -524,7 +524,7 @@ def test_a_broken_settings_file_is_left_alone_and_it_is_said_what_to_do(run, pla
         assert now(before) == broken
 
 
-def test_a_comment_breaks_the_settings_of_claude_code_which_takes_none(run, placed, user):
+def test_setup_rejects_comment_in_claude_code_settings(run, placed, user):
     placed("claude-code")
     path = user / ".claude/settings.json"
     path.write_text("// mine\n" + CLAUDE_SETTINGS)
@@ -534,7 +534,7 @@ def test_a_comment_breaks_the_settings_of_claude_code_which_takes_none(run, plac
     assert (user / ".claude.json").read_text() == CLAUDE_STATE, "neither is the other file"
 
 
-def test_a_mark_of_the_byte_order_stays(run, placed):
+def test_setup_keeps_byte_order_mark(run, placed):
     (path,) = placed("gemini-cli")
     path.write_bytes(b"\xef\xbb\xbf" + GEMINI.encode())
     run("setup", "gemini-cli", "--yes")
@@ -554,7 +554,7 @@ def test_a_mark_of_the_byte_order_stays(run, placed):
         ("gemini-cli", "GEMINI_CLI_HOME", ".gemini/settings.json", ".gemini/settings.json"),
     ],
 )
-def test_variables_that_move_a_tools_files_are_obeyed(run, user, tmp_path, tool, variable, file, usual):
+def test_setup_uses_environment_variables_for_locations(run, user, tmp_path, tool, variable, file, usual):
     moved = {variable: str(tmp_path / "moved")}
     run("setup", tool, "--yes", **moved)
     assert "muniment" in (tmp_path / "moved" / file).read_text()
@@ -568,7 +568,7 @@ def test_variables_that_move_a_tools_files_are_obeyed(run, user, tmp_path, tool,
 # -- entries that are there --------------------------------------------------------------------------
 
 
-def test_a_program_that_moved_is_corrected_and_what_a_person_added_to_the_entries_stays(
+def test_setup_updates_program_and_keeps_user_options(
     run, placed, user, monkeypatch
 ):
     before = placed("gemini-cli") | placed("codex")
@@ -601,7 +601,7 @@ def test_a_program_that_moved_is_corrected_and_what_a_person_added_to_the_entrie
     assert now(before) == before
 
 
-def test_a_server_of_that_name_that_is_a_persons_own_is_left_as_it_is(run, placed):
+def test_setup_keeps_user_server_of_same_name(run, placed):
     (path,) = placed("gemini-cli")
     own = '"muniment": {"command": "ssh", "args": ["box", "muniment", "mcp"]}'
     path.write_text(text := GEMINI.replace('"mainServer"', f'{own},\n    "mainServer"'))
@@ -612,7 +612,7 @@ def test_a_server_of_that_name_that_is_a_persons_own_is_left_as_it_is(run, place
     assert path.read_text() == text
 
 
-def test_hooks_of_others_below_the_same_events_stay_before_ours(run, placed, user):
+def test_setup_adds_hook_after_hooks_of_others(run, placed, user):
     placed("claude-code")
     path = user / ".claude/settings.json"
     theirs = '{"matcher": "", "hooks": [{"type": "command", "command": "echo muniment recall"}]}'
@@ -626,7 +626,7 @@ def test_hooks_of_others_below_the_same_events_stay_before_ours(run, placed, use
     assert path.read_text() == text + "\n"
 
 
-def test_a_hook_that_a_person_put_into_a_group_of_theirs_goes_alone(run, placed, user):
+def test_remove_deletes_only_muniment_hook_from_user_group(run, placed, user):
     placed("claude-code")
     path = user / ".claude/settings.json"
     ours = '{"type": "command", "command": "/x/muniment recall --hook"}'
@@ -637,7 +637,7 @@ def test_a_hook_that_a_person_put_into_a_group_of_theirs_goes_alone(run, placed,
     assert path.read_text() == CLAUDE_SETTINGS
 
 
-def test_codex_has_its_hooks_where_it_has_others(run, placed, user):
+def test_setup_codex_uses_existing_hooks_file(run, placed, user):
     before = placed("codex")
     path = user / ".codex/hooks.json"
     path.write_text(text := '{"description": "mine", "hooks": {"Stop": []}}')
@@ -652,7 +652,7 @@ def test_codex_has_its_hooks_where_it_has_others(run, placed, user):
     assert "is set up already" in run("setup", "codex", "--yes").stdout
 
 
-def test_what_keeps_hooks_or_servers_from_running_is_said(run, placed, user):
+def test_setup_warns_if_hooks_or_servers_are_disabled(run, placed, user):
     for tool, name, old, new, told in (
         (
             "claude-code",
@@ -682,7 +682,7 @@ def test_what_keeps_hooks_or_servers_from_running_is_said(run, placed, user):
 
 @pytest.mark.threat("T-HUM-05", control="settings_as_read")
 @pytest.mark.usefixtures("terminal")
-def test_what_a_tool_writes_while_a_person_looks_is_kept_and_ours_comes_to_it(run, placed, user, monkeypatch):
+def test_setup_keeps_change_made_during_confirmation(run, placed, user, monkeypatch):
     placed("claude-code")
     path = user / ".claude.json"
 
@@ -698,7 +698,7 @@ def test_what_a_tool_writes_while_a_person_looks_is_kept_and_ours_comes_to_it(ru
 
 
 @pytest.mark.usefixtures("terminal")
-def test_what_would_be_another_change_by_now_is_not_made(run, placed, user, monkeypatch):
+def test_setup_aborts_if_change_would_differ(run, placed, user, monkeypatch):
     placed("claude-code")
     path = user / ".claude.json"
 
@@ -715,7 +715,7 @@ def test_what_would_be_another_change_by_now_is_not_made(run, placed, user, monk
 
 
 @pytest.mark.usefixtures("terminal")
-def test_what_another_setup_did_meanwhile_is_done(run, placed, monkeypatch):
+def test_setup_succeeds_if_done_concurrently(run, placed, monkeypatch):
     before = placed("codex")
 
     def says_yes(_):
@@ -728,7 +728,7 @@ def test_what_another_setup_did_meanwhile_is_done(run, placed, monkeypatch):
     assert now(before) == before
 
 
-def test_a_file_that_comes_into_being_meanwhile_is_not_written_over(run, user, monkeypatch):
+def test_setup_never_overwrites_file_created_meanwhile(run, user, monkeypatch):
     path, real = user / ".qwen/settings.json", os.link
 
     def link(source, target):
@@ -743,7 +743,7 @@ def test_a_file_that_comes_into_being_meanwhile_is_not_written_over(run, user, m
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_where_the_disk_is_full_everything_is_as_it_was_and_nothing_is_left_lying(
+def test_setup_on_full_disk_restores_everything(
     run, placed, user, monkeypatch
 ):
     before = placed("claude-code")
@@ -768,7 +768,7 @@ def test_where_the_disk_is_full_everything_is_as_it_was_and_nothing_is_left_lyin
     assert now(before) == before
 
 
-def test_who_is_killed_between_keeping_and_writing_loses_nothing(run, placed, user, home, monkeypatch):
+def test_killed_setup_loses_nothing(run, placed, user, home, monkeypatch):
     before = placed("codex")
     with monkeypatch.context() as patch:
         patch.setattr(setup, "write_settings_file", killed)
@@ -781,7 +781,7 @@ def test_who_is_killed_between_keeping_and_writing_loses_nothing(run, placed, us
     assert not home.exists()
 
 
-def test_a_home_without_what_was_kept_takes_out_what_is_known_as_ours(run, placed, home):
+def test_remove_without_stored_copies_deletes_known_entries(run, placed, home):
     before = placed("cursor")
     run("setup", "cursor", "--yes")
     for path in (home / "setup").iterdir():
@@ -802,7 +802,7 @@ def script(path, said="muniment 0.1.0", code=0):
     return str(path)
 
 
-def test_the_program_that_is_written_is_absolute_and_was_tried(tmp_path, monkeypatch):
+def test_setup_writes_tested_absolute_program(tmp_path, monkeypatch):
     monkeypatch.delenv("MUNIMENT_HOME", raising=False)
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
     good, bad = script(tmp_path / "a" / "muniment"), script(tmp_path / "b" / "muniment", "other 1", 0)
@@ -822,7 +822,7 @@ def test_the_program_that_is_written_is_absolute_and_was_tried(tmp_path, monkeyp
         setup.find_program(tmp_path)
 
 
-def test_another_home_is_told_to_server_and_hook(run, user, monkeypatch):
+def test_setup_passes_other_home_to_server_and_hook(run, user, monkeypatch):
     monkeypatch.setattr(setup, "find_program", lambda _: Program(WORDS, "/my home"))
     for tool in TOOLS:
         run("setup", tool, "--yes")
@@ -848,7 +848,7 @@ def test_another_home_is_told_to_server_and_hook(run, user, monkeypatch):
 @pytest.mark.parametrize(
     "path", ["/home/me/.cache/uv/archive-v0/abc/bin/muniment", "/home/me/.cache/pipx/abc/bin/muniment"]
 )
-def test_an_environment_that_is_cleared_away_is_noticed(run, monkeypatch, path):
+def test_setup_warns_about_temporary_environment(run, monkeypatch, path):
     monkeypatch.setattr(setup, "find_program", lambda _: Program((path,)))
     assert "temporary environment" in run("setup", "codex").stderr
     monkeypatch.setattr(setup, "find_program", lambda _: Program(WORDS))
@@ -856,7 +856,7 @@ def test_an_environment_that_is_cleared_away_is_noticed(run, monkeypatch, path):
 
 
 @pytest.mark.slow
-def test_the_hook_that_is_written_runs_in_a_shell_and_the_program_is_this_one(muniment, user):
+def test_installed_hook_runs_in_a_shell(muniment, user):
     done = muniment("setup", "codex", "--yes", HOME=str(user), CODEX_HOME=None, MUNIMENT_HOME=None)
     assert done.exit_code == 0, done.output
     (group,) = meant(user / ".codex/config.toml")["hooks"]["UserPromptSubmit"]
@@ -876,7 +876,7 @@ def test_the_hook_that_is_written_runs_in_a_shell_and_the_program_is_this_one(mu
     assert (ended.stdout, ended.stderr) == ("{}\n", "")
 
 
-def test_kept_notes_that_are_no_notes_keep_nothing(run, placed, home):
+def test_invalid_setup_notes_are_ignored(run, placed, home):
     before = placed("codex")
     run("setup", "codex", "--yes")
     for path in (home / "setup").glob("*.json"):

@@ -61,7 +61,7 @@ def hooks_of(command):
         "bash -c 'muniment recall --hook'",
     ],
 )
-def test_a_hook_line_that_does_more_than_ours_is_left_and_said_and_gets_no_second_one(run, user, command):
+def test_setup_keeps_complex_user_hook_and_adds_no_second(run, user, command):
     path = user / ".claude/settings.json"
     path.write_text(text := hooks_of(command))
     done = run("setup", "claude-code", "--yes")
@@ -89,7 +89,7 @@ def test_a_hook_line_that_does_more_than_ours_is_left_and_said_and_gets_no_secon
         ("MUNIMENT_HOME='/x y' /old/python -m muniment", r" --root user=/my\ mem"),
     ],
 )
-def test_of_a_hook_line_of_ours_the_program_is_corrected_and_what_follows_stays_as_typed(
+def test_setup_updates_program_of_hook_and_keeps_options(
     run, user, program, tail
 ):
     path = user / ".claude/settings.json"
@@ -99,7 +99,7 @@ def test_of_a_hook_line_of_ours_the_program_is_corrected_and_what_follows_stays_
     assert [each["command"] for each in group["hooks"]] == [OURS + tail]
 
 
-def test_codex_gets_no_second_hook_for_one_of_a_persons_own_in_its_other_file(run, user):
+def test_setup_codex_respects_user_hook_in_other_file(run, user):
     (user / ".codex/hooks.json").write_text("{}")
     lines = [
         "[[hooks.SessionStart]]",
@@ -112,7 +112,7 @@ def test_codex_gets_no_second_hook_for_one_of_a_persons_own_in_its_other_file(ru
 
 
 @pytest.mark.parametrize("flags", ["words besides", "--unknown", "--limit many", "--json"])
-def test_a_hook_that_is_called_wrongly_says_so_and_blocks_no_prompt(tmp_path, flags):
+def test_hook_with_invalid_options_prints_usage_and_exits_0(tmp_path, flags):
     done = subprocess.run(
         [sys.executable, "-m", "muniment", "recall", "--hook", *shlex.split(flags)],
         capture_output=True,
@@ -138,7 +138,7 @@ def test_a_hook_that_is_called_wrongly_says_so_and_blocks_no_prompt(tmp_path, fl
         ("cursor", ".cursor/hooks.json", '"version": 1', '"version": 2'),
     ],
 )
-def test_a_file_that_setup_made_stays_while_it_holds_anything_of_a_persons(run, user, tool, name, old, new):
+def test_remove_keeps_created_file_with_user_content(run, user, tool, name, old, new):
     run("setup", tool, "--yes")
     path = user / name
     path.write_text(path.read_text().replace(old, new, 1))
@@ -147,7 +147,7 @@ def test_a_file_that_setup_made_stays_while_it_holds_anything_of_a_persons(run, 
     assert "muniment" not in path.read_text()
 
 
-def test_a_file_that_setup_made_and_a_tool_laid_out_anew_goes(run, user):
+def test_remove_deletes_reformatted_file(run, user):
     run("setup", "cursor", "--yes")
     for name in ("hooks.json", "mcp.json"):
         path = user / ".cursor" / name
@@ -156,7 +156,7 @@ def test_a_file_that_setup_made_and_a_tool_laid_out_anew_goes(run, user):
     assert list((user / ".cursor").iterdir()) == []
 
 
-def test_a_file_that_is_read_only_is_left_and_it_is_said_how_to_change_that(run, user):
+def test_setup_rejects_read_only_file_with_advice(run, user):
     path = user / ".gemini/settings.json"
     path.write_text("{}")
     path.chmod(0o444)
@@ -165,7 +165,7 @@ def test_a_file_that_is_read_only_is_left_and_it_is_said_how_to_change_that(run,
     assert "is read-only (mode 0444); if you mean it to change: chmod u+w" in done.stderr
 
 
-def test_a_server_that_is_started_in_another_way_is_said_to_be(run, user):
+def test_setup_reports_server_started_differently(run, user):
     path = user / ".cursor/mcp.json"
     path.write_text(text := '{"mcpServers": {"muniment": {"command": "uvx", "args": ["muniment", "mcp"]}}}')
     done = run("setup", "cursor", "--yes")
@@ -188,7 +188,7 @@ OWN_TOML = (
     ("tool", "name", "text"),
     [("claude-code", ".claude.json", OWN_JSON), ("codex", ".codex/config.toml", OWN_TOML)],
 )
-def test_an_entry_that_a_person_made_before_comes_back_byte_for_byte(
+def test_remove_restores_earlier_user_entry(
     run, user, monkeypatch, tool, name, text, home
 ):
     path = user / name
@@ -204,7 +204,7 @@ def test_an_entry_that_a_person_made_before_comes_back_byte_for_byte(
 
 
 @pytest.mark.parametrize("home", [None, "/my home"])
-def test_an_entry_that_a_person_made_before_comes_back_where_the_file_changed_since(
+def test_remove_restores_earlier_user_entry_in_changed_file(
     run, user, monkeypatch, home
 ):
     path, codex = user / ".claude.json", user / ".codex/config.toml"
@@ -223,7 +223,7 @@ def test_an_entry_that_a_person_made_before_comes_back_where_the_file_changed_si
     assert (after["mcp_servers"], after["hooks"]) == (before["mcp_servers"], before["hooks"])
 
 
-def test_an_entry_by_hand_is_kept_also_by_a_setup_that_was_killed(run, user, monkeypatch):
+def test_killed_setup_keeps_manual_entry(run, user, monkeypatch):
     path = user / ".claude.json"
     path.write_text(OWN_JSON)
     with monkeypatch.context() as patch:
@@ -249,7 +249,7 @@ def test_an_entry_by_hand_is_kept_also_by_a_setup_that_was_killed(run, user, mon
         '"args": ["mcp", "--token", "s3cret", "--api-key=s3cret", "--header", "Authorization: s3cret"]',
     ],
 )
-def test_no_key_of_our_server_is_shown_however_it_is_written(run, user, entry):
+def test_setup_masks_keys_in_json(run, user, entry):
     for tool, name in (("claude-code", ".claude.json"), ("gemini-cli", ".gemini/settings.json")):
         path = user / name
         path.write_text('{"mcpServers": {"muniment": {"command": "/old/muniment", ' + entry + "}}}")
@@ -268,7 +268,7 @@ def test_no_key_of_our_server_is_shown_however_it_is_written(run, user, entry):
 
 
 @pytest.mark.threat("T-LEAK-17", control="masked_keys")
-def test_no_key_of_our_server_is_shown_of_toml(run, user):
+def test_setup_masks_keys_in_toml(run, user):
     path = user / ".codex/config.toml"
     path.write_text(
         "[mcp_servers.muniment]\ncommand = '/old/muniment'\nargs = ['mcp', '--key', 's3cret']\n"

@@ -131,7 +131,7 @@ def test_split_memory_is_named_over_http_and_mcp(split, tmp_path):
             assert f"muniment projects link {split[0]}" in text_of(answer)
 
 
-def test_link_joins_both_memories_and_can_be_taken_back(split, at, muniment, tmp_path):
+def test_link_copies_both_memories_and_can_be_undone(split, at, muniment, tmp_path):
     first, second = split
     home, renamed = tmp_path / "home", tmp_path / "renamed"
     before = {path: path.read_bytes() for path in sorted(memory_in(home, second).rglob("*.md"))}
@@ -158,7 +158,7 @@ def test_link_joins_both_memories_and_can_be_taken_back(split, at, muniment, tmp
     assert len(entries(at, "main")) == 1
 
 
-def test_link_prints_how_to_take_it_back(split, at, muniment, tmp_path):
+def test_link_prints_commands_that_undo_it(split, at, muniment, tmp_path):
     first, second = split
     lines = muniment.lines("projects", "link", first, tmp_path / "renamed")
     assert (

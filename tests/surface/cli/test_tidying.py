@@ -19,7 +19,7 @@ def fill(roots):
     put(roots["user"], "pinned/dark.md", "dark mode, by hand\n")
 
 
-def test_a_forget_shows_what_would_go_and_does_it_with_yes(muniment, roots, home):
+def test_forget_previews_and_applies_with_yes(muniment, roots, home):
     fill(roots)
     before = photograph(roots["user"])
     shown = muniment.lines("forget", "dark", "mode")
@@ -40,7 +40,7 @@ def test_a_forget_shows_what_would_go_and_does_it_with_yes(muniment, roots, home
     assert "dark mode at night" in (roots["user"] / "list.md").read_text()
 
 
-def test_what_is_not_there_is_no_failure_and_what_cannot_be_meant_is_one(muniment, roots):
+def test_forget_without_match_succeeds_and_unusable_query_fails(muniment, roots):
     nothing = "no single entry matches: nothing, like; use its path or more of its words"
     assert muniment.lines("forget", "nothing-like-it", "--yes")[0] == nothing
     fill(roots)
@@ -52,7 +52,7 @@ def test_what_is_not_there_is_no_failure_and_what_cannot_be_meant_is_one(munimen
     assert muniment.document("dream", "--policy", "none-such", code=1)["status"] == "failed"
 
 
-def test_a_language_model_is_asked_and_closed(muniment, roots, monkeypatch):
+def test_forget_uses_and_closes_language_model(muniment, roots, monkeypatch):
     fill(roots)
     opened = serve(monkeypatch, say('{"remove": ["c2"]}'))
     done = " ".join(muniment.lines("forget", "dark mode", "--yes", "--model", "qwen", "--base-url", URL))
@@ -62,7 +62,7 @@ def test_a_language_model_is_asked_and_closed(muniment, roots, monkeypatch):
     assert (roots["user"] / "editor" / "dark.md").exists()
 
 
-def test_a_dream_shows_what_would_be_done_and_does_it_with_yes(muniment, roots):
+def test_dream_previews_and_applies_with_yes(muniment, roots):
     for number in range(10):
         put(roots["user"], f"{number}.md", f"fact {number} has words {number}a {number}b {number}c\n")
     for name, text in {"a": FACT, "b": f"{FACT}.", "c": f"{FACT} again", "d": "see [x](gone.md)"}.items():
@@ -78,7 +78,7 @@ def test_a_dream_shows_what_would_be_done_and_does_it_with_yes(muniment, roots):
     assert muniment.document("dream")["summary"] == "would have changed nothing; 13 entries looked at"
 
 
-def test_many_groups_are_not_all_shown(muniment, roots):
+def test_dream_shows_five_groups_at_most(muniment, roots):
     for number, end in product(range(7), ("one", "two")):
         words = " ".join(f"{number}{letter}" for letter in "abcdefghij")
         put(roots["user"], f"{number}-{end}.md", f"{words} {end}\n")
@@ -86,7 +86,7 @@ def test_many_groups_are_not_all_shown(muniment, roots):
     assert (shown.count("alike: "), "and 2 more groups" in shown) == (5, True)
 
 
-def test_the_library_raises_what_the_result_tells(tmp_path, roots, home):
+def test_library_raises_failures_of_forget_and_dream(tmp_path, roots, home):
     fill(roots)
     failing = {"model": ScriptedModel([]), "on_model_failure": "fail"}
     with api.open(tmp_path, roots=roots, home=home, **failing) as memory:

@@ -51,7 +51,7 @@ def names(collected):
     return sorted(span["name"] for span in collected.spans)
 
 
-def test_a_command_sends_its_spans_to_the_collector_that_the_operator_names(program):
+def test_command_sends_spans_to_configured_collector(program):
     headers = {"OTEL_EXPORTER_OTLP_HEADERS": "x-tenant=one", "OTEL_RESOURCE_ATTRIBUTES": "env=test"}
     with collecting() as collected:
         code, out, err = program(*REMEMBER, "--json", **asked(collected.url, **headers))
@@ -68,7 +68,7 @@ def test_a_command_sends_its_spans_to_the_collector_that_the_operator_names(prog
 
 
 @pytest.mark.slow
-def test_the_daemon_sends_the_spans_of_its_tasks_and_what_is_left_when_it_stops(tmp_path):
+def test_daemon_sends_spans_and_flushes_at_stop(tmp_path):
     with collecting() as collected, serving(tmp_path, **asked(collected.url)) as daemon:
         daemon.wait(daemon.remember(REMEMBER[1]))
         daemon.done("forget", {"query": "dark mode"})
@@ -76,7 +76,7 @@ def test_the_daemon_sends_the_spans_of_its_tasks_and_what_is_left_when_it_stops(
         assert names(collected).count("muniment.task") == 2
 
 
-def test_an_endpoint_alone_sends_nothing_nor_what_is_switched_off_nor_a_command_without_a_task(program):
+def test_traces_are_sent_only_if_enabled_and_task_runs(program):
     with collecting() as collected:
         endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": collected.url}
         for more in ({}, {"OTEL_TRACES_EXPORTER": "none"}, {"OTEL_TRACES_EXPORTER": " "}):
@@ -86,7 +86,7 @@ def test_an_endpoint_alone_sends_nothing_nor_what_is_switched_off_nor_a_command_
     assert collected.requests == []
 
 
-def test_traces_that_cannot_be_sent_are_told_in_a_line_and_the_fact_is_saved(program, monkeypatch):
+def test_unsent_traces_print_one_line_and_fact_is_saved(program, monkeypatch):
     nobody = asked("http://127.0.0.1:1", OTEL_EXPORTER_OTLP_TIMEOUT="0.2")
     for environment, said in (
         ({"OTEL_TRACES_EXPORTER": "console"}, "no traces are sent: OTEL_TRACES_EXPORTER may be otlp or none"),
@@ -103,7 +103,7 @@ def test_traces_that_cannot_be_sent_are_told_in_a_line_and_the_fact_is_saved(pro
         assert (err[0].startswith("note: "), said in err[0]) == (True, True), err
 
 
-def test_without_the_extra_a_line_says_what_to_install_and_the_fact_is_saved(program, monkeypatch):
+def test_missing_trace_extra_prints_install_command(program, monkeypatch):
     for name in ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "requests"):
         with monkeypatch.context() as context:
             importlib.import_module(name)
@@ -114,7 +114,7 @@ def test_without_the_extra_a_line_says_what_to_install_and_the_fact_is_saved(pro
 
 
 @pytest.mark.threat("T-LEAK-16", control="named_collector")
-def test_spans_follow_no_proxy_no_redirect_and_take_no_password_along(program, tmp_path):
+def test_traces_ignore_proxies_redirects_and_netrc(program, tmp_path):
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password canary-7f3a\n")
     (tmp_path / ".netrc").chmod(0o600)
     with collecting() as other, collecting(lambda: (307, {"Location": f"{other.url}{PATH}"})) as collected:
@@ -124,7 +124,7 @@ def test_spans_follow_no_proxy_no_redirect_and_take_no_password_along(program, t
     assert not [name for _, sent, _ in collected.requests for name in sent if name.lower() == "authorization"]
 
 
-def test_what_other_libraries_trace_in_this_process_is_not_sent(program, monkeypatch):
+def test_traces_of_other_libraries_are_not_sent(program, monkeypatch):
     from opentelemetry import trace
 
     def emit(*_, **__):
@@ -140,7 +140,7 @@ def test_what_other_libraries_trace_in_this_process_is_not_sent(program, monkeyp
 
 
 @pytest.mark.slow
-def test_a_collector_that_never_answers_delays_only_the_end_and_ctrl_c_ends_that_wait(tmp_path):
+def test_hanging_collector_delays_exit_until_timeout_or_ctrl_c(tmp_path):
     hangs, came = threading.Event(), threading.Event()
 
     def answer():
@@ -164,7 +164,7 @@ def test_a_collector_that_never_answers_delays_only_the_end_and_ctrl_c_ends_that
 
 
 @pytest.mark.slow
-def test_the_daemon_says_once_in_its_log_that_no_collector_takes_its_spans(tmp_path):
+def test_daemon_logs_unreachable_collector_once(tmp_path):
     soon = {"OTEL_BSP_SCHEDULE_DELAY": "10", "OTEL_EXPORTER_OTLP_TIMEOUT": "0.2"}
     with serving(tmp_path, **asked("http://127.0.0.1:1", **soon)) as daemon:
         for _ in range(3):

@@ -24,7 +24,7 @@ def remember(muniment, tmp_path):
     return run
 
 
-def test_a_run_that_fails_leaves_it_too_and_the_key_is_not_in_it(remember, tmp_path):
+def test_failed_run_leaves_transcript_without_key(remember, tmp_path):
     path = tmp_path / "run.jsonl"
     done, _ = remember(always(failure(404, "no such model")), f"--transcript={path}")
     assert "the rules filed the fact as it is" in done.output
@@ -36,7 +36,7 @@ def test_a_run_that_fails_leaves_it_too_and_the_key_is_not_in_it(remember, tmp_p
     assert KEY not in path.read_text()
 
 
-def test_where_none_may_be_made_nothing_is_overwritten_and_no_run_begins(remember, home, tmp_path):
+def test_transcript_at_invalid_path_overwrites_nothing(remember, home, tmp_path):
     topic = home / "user" / "topic"
     topic.mkdir(parents=True, mode=0o700)
     for directory in (home, home / "user"):
@@ -58,7 +58,7 @@ def test_where_none_may_be_made_nothing_is_overwritten_and_no_run_begins(remembe
     assert not (tmp_path / "run.jsonl").exists()  # A run that never began leaves none.
 
 
-def test_a_full_disk_is_told_once_and_ends_no_run(capsys):
+def test_transcript_on_full_disk_prints_one_note(capsys):
     with Path("/dev/full").open("w", encoding="utf-8") as file:
         witness = to_file(file)
         witness(AssistantMessage("x"))
@@ -68,7 +68,7 @@ def test_a_full_disk_is_told_once_and_ends_no_run(capsys):
 
 
 @pytest.mark.threat("T-LEAK-12", control="erased_transcripts")
-def test_an_erasure_takes_the_transcripts_that_hold_it_and_no_other_file(remember, muniment, home, tmp_path):
+def test_erase_deletes_transcripts_with_the_text_only(remember, muniment, home, tmp_path):
     """By the task, by the text alone, and neither what another run said nor what took the place of one."""
     flags = [f"--transcript={tmp_path}/{name}.jsonl" for name in ("first", "again", "other", "replaced")]
     saved = json.loads(remember(through(perfect), flags[0], "--json")[0].stdout)

@@ -80,7 +80,7 @@ def signs_in(address):
 # -- with a daemon -------------------------------------------------------------------------------------
 
 
-def test_with_a_daemon_it_tells_an_address_that_signs_in_once(ui, daemon):
+def test_ui_with_daemon_prints_address_that_signs_in_once(ui, daemon):
     address, *rest = ui()
     assert rest == [HINT]
     assert re.fullmatch(
@@ -96,7 +96,7 @@ def test_with_a_daemon_it_tells_an_address_that_signs_in_once(ui, daemon):
     assert not (daemon.state / "ui.html").exists()
 
 
-def test_of_a_workspace_that_the_daemon_does_not_serve_there_is_no_page(ui, tmp_path):
+def test_ui_for_unserved_workspace_fails(ui, tmp_path):
     (tmp_path / "other").mkdir()
     (line,) = ui(workspace=tmp_path / "other", code=1)
     assert line.startswith(NOT_SERVED)
@@ -105,7 +105,7 @@ def test_of_a_workspace_that_the_daemon_does_not_serve_there_is_no_page(ui, tmp_
     assert json.loads(line)["error"]["code"] == "untrusted_workspace"
 
 
-def test_without_the_extra_a_line_says_what_to_install(ui, muniment, tmp_path, monkeypatch):
+def test_ui_without_extra_prints_install_command(ui, muniment, tmp_path, monkeypatch):
     real, missing = importlib.util.find_spec, []
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else real(name))
     monkeypatch.setattr("muniment.cli.daemon.find_spec", importlib.util.find_spec)
@@ -118,7 +118,7 @@ def test_without_the_extra_a_line_says_what_to_install(ui, muniment, tmp_path, m
         assert line == "there is no page: this needs an extra: pip install 'muniment[ui]' [config_invalid]"
 
 
-def test_what_tells_where_the_daemon_is_has_to_be_the_users_own(ui, daemon):
+def test_ui_rejects_daemon_file_shared_with_others(ui, daemon):
     told = daemon.state / "daemon.json"
     told.chmod(0o644)
     try:
@@ -128,7 +128,7 @@ def test_what_tells_where_the_daemon_is_has_to_be_the_users_own(ui, daemon):
     assert line.startswith(f"there is no page: {told}: is no file of yours alone")
 
 
-def test_a_browser_is_sent_to_a_file_of_this_user_alone_and_no_argument_holds_the_code(
+def test_ui_opens_browser_with_private_file_without_code(
     ui, daemon, monkeypatch
 ):
     opened = []
@@ -158,7 +158,7 @@ def test_a_browser_is_sent_to_a_file_of_this_user_alone_and_no_argument_holds_th
 # -- without -------------------------------------------------------------------------------------------
 
 
-def test_without_a_daemon_it_starts_one_and_both_end_by_one_key(started, tmp_path):
+def test_ui_without_daemon_starts_one_and_ctrl_c_ends_both(started, tmp_path):
     process, lines = started()
     address, *rest = lines
     assert rest == [HINT, "  a daemon was started for it; Ctrl-C ends both"]
@@ -173,7 +173,7 @@ def test_without_a_daemon_it_starts_one_and_both_end_by_one_key(started, tmp_pat
 
 
 @pytest.mark.slow
-def test_where_a_daemon_was_killed_another_one_is_started(started, tmp_path):
+def test_ui_after_daemon_was_killed_starts_another(started, tmp_path):
     with serving(tmp_path) as daemon:
         daemon.kill()
         assert (tmp_path / "home" / "state" / "daemon.json").exists()
@@ -199,7 +199,7 @@ with open({answer!r}, "wb") as file:
 
 
 @pytest.mark.slow
-def test_a_browser_that_is_waited_for_is_served_meanwhile_and_its_arguments_hold_no_code(started, tmp_path):
+def test_ui_serves_while_browser_runs_without_code_in_arguments(started, tmp_path):
     browser, argv, answer = tmp_path / "browser", tmp_path / "argv", tmp_path / "answer"
     browser.write_text(BROWSER.format(python=sys.executable, argv=str(argv), answer=str(answer)))
     browser.chmod(0o700)

@@ -45,7 +45,7 @@ def tree(directory):
     return {path: path.is_file() and path.read_bytes() for path in directory.rglob("*")}
 
 
-def test_it_says_what_there_is_and_does_nothing_without_a_yes(run, user, remembered):
+def test_uninstall_lists_findings_and_writes_nothing_without_yes(run, user, remembered):
     before = tree(user)
     done = run("uninstall", stdin="yes\n")
     assert (done.exit_code, tree(user) == before) == (1, True)
@@ -64,7 +64,7 @@ def test_it_says_what_there_is_and_does_nothing_without_a_yes(run, user, remembe
     }
 
 
-def test_a_yes_takes_it_out_of_the_tools_and_leaves_the_memory(run, user, remembered):
+def test_uninstall_with_yes_cleans_tools_and_keeps_memory(run, user, remembered):
     memory = tree(remembered / "user") | tree(remembered / "projects")
     done = run("uninstall", "--yes")
     assert (done.exit_code, "taken out of codex, gemini-cli" in done.stdout) == (0, True)
@@ -76,7 +76,7 @@ def test_a_yes_takes_it_out_of_the_tools_and_leaves_the_memory(run, user, rememb
     assert (again.exit_code, "no coding tool has entries" in again.stdout) == (0, True)
 
 
-def test_the_memory_goes_only_when_that_is_asked_by_itself_and_what_is_not_ours_stays(
+def test_uninstall_erases_memory_only_with_option(
     run, user, remembered, tmp_path
 ):
     (remembered / "mine.txt").write_text("mine")
@@ -97,7 +97,7 @@ def test_the_memory_goes_only_when_that_is_asked_by_itself_and_what_is_not_ours_
 
 
 @pytest.mark.usefixtures("terminal")
-def test_at_a_terminal_the_memory_is_asked_for_by_itself(run, user, remembered):
+def test_uninstall_on_terminal_asks_for_memory_separately(run, user, remembered):
     assert run("uninstall", stdin="n\n").exit_code == 1
     done = run("uninstall", "--erase-memory", stdin="yes\nn\n")
     assert (done.exit_code, (user / ".codex/config.toml").exists()) == (1, False)
@@ -107,7 +107,7 @@ def test_at_a_terminal_the_memory_is_asked_for_by_itself(run, user, remembered):
     assert run("uninstall", "--yes").exit_code == 0
 
 
-def test_while_a_daemon_runs_it_is_said_and_not_ended_and_no_memory_is_erased(run, remembered):
+def test_uninstall_with_running_daemon_erases_nothing(run, remembered):
     fd = os.open(remembered / "state" / "daemon.lock", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX)
     try:
@@ -120,7 +120,7 @@ def test_while_a_daemon_runs_it_is_said_and_not_ended_and_no_memory_is_erased(ru
         os.close(fd)
 
 
-def test_a_home_that_is_no_memory_or_holds_the_persons_own_is_not_erased(user, remembered, muniment):
+def test_uninstall_never_erases_other_directories(user, remembered, muniment):
     other = user / "projects"
     other.mkdir(mode=0o700)
     for home, told in (
@@ -136,7 +136,7 @@ def test_a_home_that_is_no_memory_or_holds_the_persons_own_is_not_erased(user, r
     assert (user / "state" / "ledger.db").exists()
 
 
-def test_what_was_set_up_elsewhere_or_cannot_be_read_is_said(run, user, remembered, tmp_path):
+def test_uninstall_names_moved_and_unreadable_settings(run, user, remembered, tmp_path):
     run("setup", "qwen-code", "--yes", QWEN_HOME=str(tmp_path / "moved"))
     (user / ".gemini/settings.json").write_text("{,}")
     done = run("uninstall", "--yes")
@@ -148,7 +148,7 @@ def test_what_was_set_up_elsewhere_or_cannot_be_read_is_said(run, user, remember
     assert remembered.exists()
 
 
-def test_a_home_without_a_ledger_goes_while_nothing_else_lies_there(run, user):
+def test_uninstall_erases_home_without_ledger_if_nothing_else(run, user):
     run("setup", "codex", "--yes")
     home = user / ".muniment"
     assert [path.name for path in home.iterdir()] == ["setup"]
