@@ -12,7 +12,7 @@ from muniment import client
 from muniment.client import AsyncClient, AsyncTaskHandle, Client, TaskHandle
 
 
-def test_both_clients_have_the_same_methods_with_their_documentation():
+def test_both_clients_have_equal_documented_methods():
     for threaded, looped in ((Client, AsyncClient), (TaskHandle, AsyncTaskHandle)):
         methods = [name for name in dir(threaded) if not name.startswith("_")]
         assert methods == [name for name in dir(looped) if not name.startswith("_")]
@@ -28,14 +28,14 @@ def test_both_clients_have_the_same_methods_with_their_documentation():
     assert told == ["TaskHandle[RememberResult]", "AsyncTaskHandle[RememberResult]"]
 
 
-def test_a_client_imports_itself_names_errors_and_what_tells_systems_apart_alone():
+def test_client_imports_only_allowed_modules():
     for path in Path(client.__file__).parent.glob("*.py"):
         found = re.findall(r"^\s*(?:from|import) (muniment[.\w]*)", path.read_text("utf-8"), re.MULTILINE)
         ours = r"muniment\.(client|types(\.(documents|arguments))?$|errors$|files$|names$|portable$)"
         assert all(re.match(ours, name) for name in found), path
 
 
-def test_a_client_loads_no_model_no_database_and_no_server():
+def test_client_loads_no_model_database_or_server():
     heavy = ("openai", "pydantic", "sqlite3", "starlette", "uvicorn", "structlog")
     heavy += ("muniment.api", "muniment.server")
     code = f"import sys, muniment.client; print([name for name in {heavy} if name in sys.modules])"

@@ -44,7 +44,7 @@ def made(clock, **options):
     return ClientCore(new_key=lambda: next(keys), clock=clock, **options)
 
 
-def test_what_is_asked_is_sent_with_what_was_given_and_nothing_else(core, clock):
+def test_requests_contain_only_given_arguments(core, clock):
     terms = {"scope": "user", "context": "clean", "trust": "agent", "ref": "mail 7"}
     everything = core.remember("é", **terms, task_id="mine")
     sent = {"scope": "user", "contextMode": "clean", "source": {"trust": "agent", "ref": "mail 7"}}
@@ -64,7 +64,7 @@ def test_what_is_asked_is_sent_with_what_was_given_and_nothing_else(core, clock)
         assert (accepted.task.task_id, accepted.replayed) == (f"{path}-1", bool(number % 2))
 
 
-def test_the_client_id_goes_with_every_request_and_the_workspace_stands_in_its_path(clock):
+def test_requests_carry_client_id_and_workspace_path(clock):
     core = made(clock, client_id="web-1")
     asks = [next(plan).ask for plan in (core.get("dream-1"), core.capabilities(), core.audit_head())]
     assert {ask.headers["x-muniment-client-id"] for ask in (*asks, core.follow_ask(""))} == {"web-1"}
@@ -72,7 +72,7 @@ def test_the_client_id_goes_with_every_request_and_the_workspace_stands_in_its_p
         assert made(clock, workspace=named).follow_ask("").path == f"/workspaces/{encoded}/memory/events"
 
 
-def test_what_cannot_be_sent_is_refused_and_ids_lead_nowhere_else(core, clock):
+def test_invalid_options_and_ids_are_rejected(core, clock):
     wrong = {"client_id": ("two words", "a\r\nhost: b"), "workspace": ("", "..", "half \ud800")}
     for name, values in (wrong | {"timeout": (0, nan)}).items():
         for value in values:
@@ -90,7 +90,7 @@ def test_what_cannot_be_sent_is_refused_and_ids_lead_nowhere_else(core, clock):
         assert next(asked).ask.path == f"/workspace/memory/{path}"
 
 
-def test_a_cancel_and_a_recall_are_repeated_since_that_changes_nothing(core, clock):
+def test_cancel_and_recall_are_retried(core, clock):
     tries, found = carry_out(core.cancel("remember-1"), clock, BROKEN, said(200, task("cancelled")))
     asked = [(step.ask.method, step.ask.path) for step in tries]
     assert asked == [("DELETE", "/workspace/memory/remember/remember-1")] * 2
@@ -108,7 +108,7 @@ def test_a_cancel_and_a_recall_are_repeated_since_that_changes_nothing(core, clo
 # -- waiting -------------------------------------------------------------------------------------------
 
 
-def test_a_wait_is_held_by_the_daemon_and_ends_with_the_task(core, clock):
+def test_wait_is_long_polled_until_task_ends(core, clock):
     held = [lambda _: clock.advance(20) or RUNNING] * 5
     tries, result = carry_out(core.wait("remember-1", None), clock, *held, DONE)
     assert [step.ask.headers["prefer"] for step in tries] == ["wait=20"] * 6
@@ -123,7 +123,7 @@ def test_a_wait_is_held_by_the_daemon_and_ends_with_the_task(core, clock):
             raised(kind, carry_out, core.wait("remember-1", timeout), clock, end)
 
 
-def test_a_wait_asks_for_no_more_than_its_time_and_then_gives_up(core, clock):
+def test_wait_stops_at_its_timeout(core, clock):
     begun, tries = clock(), []
 
     def held(step):
@@ -140,7 +140,7 @@ def test_a_wait_asks_for_no_more_than_its_time_and_then_gives_up(core, clock):
     raised(errors.WaitTimeout, carry_out, core.wait("remember-1", 0), clock, said(200, task()))
 
 
-def test_a_wait_outlives_a_daemon_that_is_away_for_as_long_as_it_was_told(core, clock):
+def test_wait_survives_absent_daemon_until_its_timeout(core, clock):
     tries, _ = carry_out(core.wait("remember-1", 300), clock, RUNNING, BROKEN, *[GONE] * 40, DONE)
     assert all(step.afresh for step in tries[2:])
     assert sum(step.pause for step in tries) > 60
@@ -154,7 +154,7 @@ def test_a_wait_outlives_a_daemon_that_is_away_for_as_long_as_it_was_told(core, 
         assert (error.status, isinstance(error.__cause__, cause)) == (None, True)
 
 
-def test_a_wait_that_is_told_to_come_back_after_its_time_looks_once_more_at_its_end(core, clock):
+def test_wait_with_late_retry_checks_once_at_its_end(core, clock):
     tries, result = carry_out(core.wait("remember-1", 30), clock, BUSY, DONE)
     assert [(step.pause, step.ask.headers.get("prefer")) for step in tries] == [(0, "wait=20"), (30, None)]
     assert result.summary
@@ -166,7 +166,7 @@ def test_a_wait_that_is_told_to_come_back_after_its_time_looks_once_more_at_its_
 # -- recalls, lists and the owner's ----------------------------------------------------------------------
 
 
-def test_a_list_is_read_to_its_last_page_without_what_is_newer_than_this_client(core, clock):
+def test_list_reads_all_pages_and_skips_unknown_tasks(core, clock):
     first = said(200, {"tasks": [task(number=2), task(kind="tidy"), task("sleeping")], "nextCursor": "2"})
     last = said(200, {"tasks": [task(kind="dream")], "nextCursor": None})
     tries, found = carry_out(core.tasks("queued"), clock, first, last)
@@ -178,7 +178,7 @@ def test_a_list_is_read_to_its_last_page_without_what_is_newer_than_this_client(
     raised(errors.BadAnswer, carry_out, core.tasks(None), clock, *[first] * 100, match="100 pages")
 
 
-def test_what_the_owner_does_is_given_time_and_not_repeated_where_it_may_have_arrived(core, clock):
+def test_owner_operations_have_long_timeout_and_no_retry(core, clock):
     done = {"taskId": "undo-1", "undone": "remember-1", "filesTouched": [], "touchedScopes": [], "notes": []}
     (step,), undone = carry_out(core.undo("remember-1"), clock, said(200, done))
     assert (step.ask.path, json.loads(step.ask.body)) == ("/workspace/memory/undo", {"taskId": "remember-1"})
@@ -204,7 +204,7 @@ def run(clock, *outcomes, ask=None, seconds=30.0):
     )
 
 
-def test_an_answer_is_returned_at_once_and_a_try_given_what_is_left(clock):
+def test_answer_is_returned_and_attempt_has_remaining_time(clock):
     tries, reply = run(clock, OK)
     assert reply is OK
     assert [(step.pause, step.afresh, step.seconds) for step in tries] == [(0.0, False, 10.0)]
@@ -214,7 +214,7 @@ def test_an_answer_is_returned_at_once_and_a_try_given_what_is_left(clock):
     assert [step.seconds for step in tries] == [10.0, exchange.GRACE_SECONDS, exchange.GRACE_SECONDS]
 
 
-def test_a_lost_request_is_sent_again_after_pauses_that_double_up_to_a_bound_until_its_time_ends(clock):
+def test_lost_request_is_retried_with_bounded_backoff(clock):
     tries, _ = run(clock, *[GONE, BROKEN] * 5, OK)
     pauses = [step.pause for step in tries]
     assert pauses[:4] == [0.0, FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4]
@@ -228,7 +228,7 @@ def test_a_lost_request_is_sent_again_after_pauses_that_double_up_to_a_bound_unt
     assert str(error) == "the daemon did not answer: nobody takes the connection"
 
 
-def test_what_may_have_arrived_is_not_sent_again_unless_that_changes_nothing(clock):
+def test_possibly_arrived_request_is_retried_only_if_repeatable(clock):
     error = raised(errors.Unreachable, run, clock, BROKEN, ask=UNDO)
     assert (error.may_have_arrived, "may have been carried out" in str(error)) == (True, True)
     assert run(clock, GONE, refusal(503, "busy"), OK, ask=UNDO)[1] is OK
@@ -236,7 +236,7 @@ def test_what_may_have_arrived_is_not_sent_again_unless_that_changes_nothing(clo
     assert not error.may_have_arrived  # A read that was lost has done nothing.
 
 
-def test_not_now_is_asked_again_after_what_it_says_up_to_a_bound(clock):
+def test_retry_after_is_respected_up_to_a_limit(clock):
     for status in (429, 503):
         tries, _ = run(clock, refusal(status, after="7"), refusal(status), OK)
         assert [step.pause for step in tries] == [0.0, 7.0, FIRST_PAUSE * 2]
@@ -247,7 +247,7 @@ def test_not_now_is_asked_again_after_what_it_says_up_to_a_bound(clock):
         assert run(clock, refusal(429, after=told), OK, seconds=1000)[0][1].pause == obeyed, told
 
 
-def test_not_now_beyond_the_deadline_or_for_ever_is_raised_and_any_other_refusal_at_once(clock):
+def test_busy_is_raised_at_deadline_and_other_problems_at_once(clock):
     begun = clock()
     for after in ("31", "30"):
         error = raised(library.QueueFull, run, clock, refusal(429, "remember_queue_full", after=after))
@@ -260,7 +260,7 @@ def test_not_now_beyond_the_deadline_or_for_ever_is_raised_and_any_other_refusal
     assert raised(errors.Problem, run, clock, *for_ever).code == "workspace_draining"
 
 
-def test_a_problem_is_one_printable_line_with_its_fields(clock):
+def test_problem_is_one_printable_line_with_fields(clock):
     fields = {"paths": ["user/a.md"], "title": "T", "type": "t"}
     error = raised(library.UndoOverlap, run, clock, refusal(409, "undo_overlap", "Later changes.", **fields))
     assert (str(error), error.paths) == ("Later changes.", ("user/a.md",))
@@ -276,7 +276,7 @@ def test_a_problem_is_one_printable_line_with_its_fields(clock):
     assert (error.isprintable(), len(error) < 400) == (True, True)
 
 
-def test_what_is_none_of_the_contract_says_so(clock):
+def test_unexpected_answer_raises_bad_answer(clock):
     problem = b'{"code": 7, "error": "Not Found"}', b'{"error": "Not Found"}', b"<html>", b"[]"
     for status, body in ((302, b""), (204, b""), *((404, each) for each in problem), (500, b"[" * 100_000)):
         reply = HttpReply(status, {"location": "http://e/"}, body)
@@ -291,7 +291,7 @@ def following(clock):
     return Following(ClientCore(new_key=str, clock=clock, timeout=10), None)
 
 
-def test_a_daemon_that_is_away_or_busy_for_the_time_of_a_call_ends_it(clock, following):
+def test_event_stream_gives_up_after_call_timeout(clock, following):
     busy = refusal(503, "busy", after="5")
     assert not following.answered(busy)
     step = following.again()
@@ -318,7 +318,7 @@ def test_a_daemon_that_is_away_or_busy_for_the_time_of_a_call_ends_it(clock, fol
     raised(errors.Problem, following.answered, busy)
 
 
-def test_what_is_no_stream_or_no_event_ends_it(following):
+def test_invalid_stream_or_event_raises_bad_answer(following):
     assert following.answered(HttpReply(200, {"content-type": "text/event-stream; charset=utf-8"}, b""))
     for status, kind in ((200, "text/html"), (200, ""), (202, "text/event-stream"), (302, "text/plain")):
         raised(errors.BadAnswer, following.answered, HttpReply(status, {"content-type": kind}, b""))
@@ -350,12 +350,12 @@ def cut(data, cuts):
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=12), st.binary(max_size=200))
-def test_a_stream_cut_anywhere_gives_the_same_frames(cuts, data):
+def test_frames_do_not_depend_on_chunk_borders(cuts, data):
     assert cut(STREAM, cuts) == cut(STREAM, []) == cut(STREAM, range(len(STREAM))) == (FRAMES, "")
     assert cut(data, cuts) == cut(data, [])
 
 
-def test_the_last_id_is_that_of_a_frame_that_came_as_a_whole_or_says_where_the_stream_stands():
+def test_last_id_is_that_of_last_complete_frame():
     frames, last = read([b"id: a-1\ndata: 1\n\nid: a-2\ndata: 2\n"])
     assert ([frame.id for frame in frames], last) == (["a-1"], "a-1")
     assert read([b": \nid: a-7\n\n"], "a-1") == ([Frame("a-7", "", None)], "a-7")
@@ -363,7 +363,7 @@ def test_the_last_id_is_that_of_a_frame_that_came_as_a_whole_or_says_where_the_s
     assert read([b"data: \xff\n\n"])[0] == [Frame("", "message", "\ufffd")]
 
 
-def test_an_event_without_end_is_refused_and_not_kept_and_events_without_end_are_not(monkeypatch):
+def test_endless_event_is_rejected_and_endless_stream_is_not(monkeypatch):
     monkeypatch.setattr(exchange, "MAX_FRAME_BYTES", 1000)
     for endless in (b"x" * 64, b"data: x\n" * 8, b": x"):
         raised(errors.BadAnswer, read, [endless] * 400, match="1000")

@@ -33,7 +33,7 @@ def client(daemon, shell):
         yield made
 
 
-def test_list_goes_over_pages(client, monkeypatch):
+def test_list_reads_all_pages(client, monkeypatch):
     every = client.list()
     monkeypatch.setattr(core, "MAX_LISTED", 2)
     assert client.list() == every
@@ -43,7 +43,7 @@ def test_list_goes_over_pages(client, monkeypatch):
     assert client.list("project").entries == ()
 
 
-def test_edit_of_a_changed_entry_is_a_problem(client):
+def test_edit_of_changed_entry_raises_problem(client):
     entry = client.show(client.list().entries[0].path)
     with pytest.raises(Problem) as problem:
         client.edit(entry.path, "The user prefers a light theme\n", digest="0" * 64)
@@ -52,14 +52,14 @@ def test_edit_of_a_changed_entry_is_a_problem(client):
     assert (would.task_id, would.changed, client.show(entry.path)) == (None, True, entry)
 
 
-def test_edit_with_empty_text_is_a_problem(client):
+def test_edit_with_empty_text_raises_problem(client):
     entry = client.show(client.list().entries[0].path)
     with pytest.raises(Problem, match=f"{entry.path} is empty; to remove .* forget") as problem:
         client.edit(entry.path, " \n")
     assert (problem.value.code, client.show(entry.path)) == ("invalid_content", entry)
 
 
-def test_export_is_a_new_private_file_or_an_open_one(client, tmp_path, monkeypatch):
+def test_export_writes_new_private_file_or_open_file(client, tmp_path, monkeypatch):
     file, target = io.BytesIO(), tmp_path / "memory.tar"
     assert client.export(target).entries == client.export(file).entries == len(FACTS)
     assert (target.read_bytes(), stat.S_IMODE(target.stat().st_mode)) == (file.getvalue(), 0o600)
@@ -82,7 +82,7 @@ def test_history_why_index_and_pin(client):
         client.why("user/no.md")
 
 
-def test_erase_without_a_truth_value_erases_nothing(client):
+def test_erase_without_boolean_dry_run_erases_nothing(client):
     path = client.list().entries[0].path
     for value in None, 0, "no":
         with pytest.raises(errors.ConfigInvalid, match="dry_run"):
@@ -92,7 +92,7 @@ def test_erase_without_a_truth_value_erases_nothing(client):
 
 
 @pytest.mark.parametrize("form", ["tar", "jsonl"])
-def test_export_ends_at_the_bytes_of_its_answer(daemon, client, monkeypatch, form):
+def test_export_stops_at_byte_limit(daemon, client, monkeypatch, form):
     for number in range(5):
         (daemon.home / f"user/bulk-{number}.md").write_text('"' * 900)  # Each takes two bytes in JSON.
     read, real = [], Place.read
@@ -111,6 +111,6 @@ def test_export_ends_at_the_bytes_of_its_answer(daemon, client, monkeypatch, for
 
 
 @pytest.mark.parametrize("name", ["history", "why", "show"])
-def test_argument_with_half_a_character_is_invalid(client, name):
+def test_argument_with_lone_surrogate_is_invalid(client, name):
     with pytest.raises(errors.ConfigInvalid, match="half a character"):
         getattr(client, name)("user/\ud800")

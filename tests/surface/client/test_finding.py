@@ -39,7 +39,7 @@ def unusable(home, match):
     raised(ManagedMemoryUnavailable, Home(home).find, match=match)
 
 
-def test_the_daemon_of_a_home_is_found_with_the_owners_token_unless_the_caller_has_one(home):
+def test_home_yields_address_and_owner_token(home):
     assert Home(home).find() == Where(URL, None, TOKEN)
     assert Home(home, "other").find() == Where(URL, None, "other")
     announce(home, url=URL, socket=SOCKET)
@@ -51,7 +51,7 @@ def test_the_daemon_of_a_home_is_found_with_the_owners_token_unless_the_caller_h
     assert Home(home).nobody == f"none runs for {home}; start one with: muniment serve"
 
 
-def test_what_says_nothing_is_refused_and_no_token_is_told(home):
+def test_invalid_daemon_files_are_rejected_without_token(home):
     for text in ("", "two words", "x" * 600):
         write(home / "state/token", text)
         unusable(home, r"holds no token$")
@@ -64,7 +64,7 @@ def test_what_says_nothing_is_refused_and_no_token_is_told(home):
 
 
 @pytest.mark.parametrize("name", ["daemon.json", "token"])
-def test_a_file_that_is_not_of_this_user_alone_is_refused(home, tmp_path, monkeypatch, name):
+def test_daemon_file_shared_with_others_is_rejected(home, tmp_path, monkeypatch, name):
     path = home / "state" / name
     for mode in (0o644, 0o660, 0o602, 0o640, 0o620, 0o604):
         path.chmod(mode)
@@ -82,7 +82,7 @@ def test_a_file_that_is_not_of_this_user_alone_is_refused(home, tmp_path, monkey
         unusable(home, "is no file")
 
 
-def test_the_home_is_the_one_that_was_named_then_that_of_the_environment():
+def test_home_is_argument_then_environment():
     environment = {"MUNIMENT_HOME": "/m", "HOME": "/h"}
     assert place(environment, home="/x") == Home(Path("/x"))
     assert place(environment) == Home(Path("/m"))
@@ -91,7 +91,7 @@ def test_the_home_is_the_one_that_was_named_then_that_of_the_environment():
     raised(ConfigInvalid, place, {}, home="~nobody-of-this-name/x", match="no home directory")
 
 
-def test_an_address_gets_no_token_but_the_callers_and_only_one_place_can_be_named(home):
+def test_address_uses_only_given_token_and_excludes_other_places(home):
     environment = {"MUNIMENT_HOME": str(home)}
     assert place(environment, url=URL).find() == Where(URL)
     assert place(environment, url=f"{URL}/", token=TOKEN) == Fixed(Where(URL, None, TOKEN))
@@ -107,7 +107,7 @@ def test_an_address_gets_no_token_but_the_callers_and_only_one_place_can_be_name
     assert TOKEN not in repr([Home(home, TOKEN), Home(home).find(), place({}, url=URL, token=TOKEN)])
 
 
-def test_a_scheme_a_host_and_a_port_are_an_address_and_nothing_else_is():
+def test_url_is_scheme_host_and_port_only():
     for url in ("http://h:1", "https://h", "http://[::1]:8", "http://daemon.example:80/"):
         assert check_url(url) == url.rstrip("/")
     assert check_url("http://localhost:1") == check_url("http://LOCALHOST:1/") == "http://127.0.0.1:1"
@@ -120,7 +120,7 @@ def test_a_scheme_a_host_and_a_port_are_an_address_and_nothing_else_is():
         raised(ConfigInvalid, check_url, url)
 
 
-def test_a_directory_that_is_gone_or_no_name_is_said(tmp_path, monkeypatch):
+def test_missing_or_invalid_directory_is_an_error(tmp_path, monkeypatch):
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)

@@ -38,7 +38,7 @@ def done(kind, good, **bad):
     return task("completed", kind, result=good | bad)
 
 
-def test_what_is_no_task_no_event_and_no_recall_is_refused():
+def test_malformed_task_event_and_recall_are_rejected():
     gone = task_of(done("forget", FORGOTTEN)).result.removed_entries[0]
     assert gone.file_path == gone.path == "user/editor.md"
     assert task_of(done("dream", DREAMT)).result.deduped_entries == 3
@@ -63,7 +63,7 @@ def test_what_is_no_task_no_event_and_no_recall_is_refused():
             raised(BadAnswer, reader, each)
 
 
-def test_a_task_that_waits_for_the_owner_names_its_review():
+def test_task_with_pending_review_names_it():
     error = {"code": "pending_review", "message": "A sentence."}
     for told in ({"error": error | {"reviewId": "r1"}}, {"error": error, "reviewId": "r1"}):
         failed = task_of(task("failed", **told))
@@ -118,7 +118,7 @@ def sample(of):
             return (sample(get_args(of)[0]),) * 2
 
 
-def test_what_the_daemon_sends_is_read_as_it_was_meant():
+def test_contract_documents_roundtrip():
     of_clients = {getattr(contract, name) for name in READ}
     for kind in of_clients:
         whole = sample(kind)
@@ -135,7 +135,7 @@ def test_what_the_daemon_sends_is_read_as_it_was_meant():
         task_of(done("remember", REMEMBERED, superseded=[{}]))
 
 
-def test_what_a_newer_daemon_says_more_is_ignored_and_new_words_are_read():
+def test_unknown_members_are_ignored_and_new_words_accepted():
     newer = REMEMBERED | {"enforcement": "armoured", "later": {"x": 1}}
     assert task_of(done("remember", newer, later=[])).result.enforcement == "armoured"
     assert task_of(done("remember", REMEMBERED)).result.enforcement is Enforcement.FULL
@@ -144,7 +144,7 @@ def test_what_a_newer_daemon_says_more_is_ignored_and_new_words_are_read():
     assert (result.decided_by, result.enforcement, result.notes, result.superseded) == ("", None, (), ())
 
 
-def test_members_that_stay_in_the_process_are_neither_sent_nor_read():
+def test_local_members_are_neither_sent_nor_read():
     in_process = {"task_id": "t", "seconds": 0.5, "counts": contract.Counts(merged=1), "kept": (KEPT,)}
     sent = {"summary": "x", "touchedTopics": [], "touchedScopes": [], "dedupedEntries": 1, "rejected": 0}
     result = contract.DreamResult(
@@ -156,7 +156,7 @@ def test_members_that_stay_in_the_process_are_neither_sent_nor_read():
     assert document(gone) == {"path": "user/a.md", "id": "01"}
 
 
-def test_local_members_say_that_they_are_empty_over_http():
+def test_local_members_are_documented_as_empty_over_http():
     for kind in contract.RememberResult, contract.ForgetResult, contract.DreamResult:
         described = get_type_hints(kind, include_extras=True)
         local = {each.name for each in fields(kind) if each.metadata == LOCAL}
@@ -171,7 +171,7 @@ MANAGED |= {"touchedScopes": ["user", "team"]}
 FILE = {"scope": "workspace", "filePath": "/w/AGENTS.md", "mode": "append", "bytesWritten": 12}
 
 
-def test_a_change_has_the_shape_that_user_interfaces_know_or_is_none():
+def test_memory_change_is_normalized_or_none():
     def changed(data):
         return normalize({"id": 4, "v": 1, "type": "memory_changed", "data": data})
 
@@ -196,7 +196,7 @@ CLASSES = [
 ]
 
 
-def test_what_the_daemon_says_by_a_code_of_the_library_is_caught_as_the_library_would_raise_it():
+def test_error_codes_map_to_library_classes():
     seen = set()
     for code in library.CODES:
         raised_as = [
@@ -213,7 +213,7 @@ def test_what_the_daemon_says_by_a_code_of_the_library_is_caught_as_the_library_
     assert type(told_as(Problem, "token_required")("token_required", "?", status=401)) is Problem
 
 
-def test_who_catches_an_error_of_the_library_may_read_its_attributes_also_of_a_daemons():
+def test_daemon_errors_have_library_attributes():
     seen = set()
     for each in CLASSES:
         _, _, told = (each.__doc__ or "").partition("Attributes:")
@@ -237,6 +237,6 @@ def test_who_catches_an_error_of_the_library_may_read_its_attributes_also_of_a_d
     }
 
 
-def test_no_answer_of_a_daemon_is_taken_for_what_only_a_client_can_know():
+def test_client_only_codes_are_not_taken_from_daemon():
     for code in ("unreachable", "daemon_unproven", "wait_timeout", "bad_answer", "client_closed", "x" * 99):
         assert type(told_as(Problem, code)(code, "?", status=409)) is Problem

@@ -63,7 +63,7 @@ def everything_of(error):
 # -- calls -----------------------------------------------------------------------------------------------
 
 
-def test_a_fact_is_sent_waited_for_and_told(shell):
+def test_remember_is_sent_and_waited_for(shell):
     steps = answer(202, task()), answer(200, task("running")), answer(200, DONE)
     with talking(shell, *steps, token=TOKEN, client_id="web") as (server, client):
         handle = client.remember("A fact.", scope="user")
@@ -79,7 +79,7 @@ def test_a_fact_is_sent_waited_for_and_told(shell):
     assert {look.path for look in looks} == {f"/workspaces/{KEY}/memory/remember/remember-1"}
 
 
-def test_calls_of_an_app_ask_what_they_say_and_an_id_of_no_kind_asks_nothing(shell):
+def test_app_calls_send_expected_requests(shell):
     forget = task(kind="forget")
     calls = (
         ("POST forget", lambda c: c.forget_workspace_memory("x", scope="user").kind, forget, "forget"),
@@ -99,7 +99,7 @@ def test_calls_of_an_app_ask_what_they_say_and_an_id_of_no_kind_asks_nothing(she
     assert all("authorization" not in each.headers for each in server.sent)
 
 
-def test_what_was_lost_or_came_too_early_is_sent_again_under_its_key_and_every_call_has_another(shell):
+def test_lost_request_is_retried_under_its_idempotency_key(shell):
     full = problem(429, "remember_queue_full", retry_after=5)
     steps = DROP, [b"HTTP/1.1 202 Acc", None], full, full, answer(202, task()), answer(202, task())
     with talking(shell, *steps) as (server, client):
@@ -111,7 +111,7 @@ def test_what_was_lost_or_came_too_early_is_sent_again_under_its_key_and_every_c
     assert (len(tries), len(set(tries)), last in tries) == (5, 1, False)
 
 
-def test_a_refusal_and_a_failed_task_are_raised_as_the_class_of_their_code(shell):
+def test_problems_and_failed_tasks_raise_their_class(shell):
     failed = task("failed", error={"code": "remember_path_escape", "message": "Stopped."})
     full = problem(429, "remember_queue_full", retry_after=99)
     with talking(shell, full, answer(200, failed), problem(401, "token_required")) as (server, client):
@@ -121,7 +121,7 @@ def test_a_refusal_and_a_failed_task_are_raised_as_the_class_of_their_code(shell
         raised(errors.Problem, next, client.events())
 
 
-def test_where_nobody_is_and_what_is_no_trusted_daemon_is_unreachable(shell, tmp_path, monkeypatch):
+def test_absent_or_untrusted_daemon_is_unreachable(shell, tmp_path, monkeypatch):
     """A warning of Python's that a socket was not closed would be an error here."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -145,7 +145,7 @@ def test_where_nobody_is_and_what_is_no_trusted_daemon_is_unreachable(shell, tmp
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_daemon_that_says_nothing_is_left_after_its_time(shell):
+def test_silent_daemon_times_out(shell):
     with talking(shell, HANG, HANG, timeout=0.05) as (_, client):
         late = "it took too long; it may have been carried out"
         raised(errors.Unreachable, client.remember, "A fact.", match=late)
@@ -153,7 +153,7 @@ def test_a_daemon_that_says_nothing_is_left_after_its_time(shell):
 
 
 @pytest.mark.parametrize("part", ["header", "body", "refusal of events", "header of events"])
-def test_an_answer_that_drips_is_left_after_its_time(shell, monkeypatch, part):
+def test_dripping_answer_times_out(shell, monkeypatch, part):
     """Bytes without end, each within the time that all should take."""
     scale(monkeypatch, 0.5)
     tick = threading.Event()
@@ -175,7 +175,7 @@ def test_an_answer_that_drips_is_left_after_its_time(shell, monkeypatch, part):
         tick.set()
 
 
-def test_a_connection_that_was_idle_is_used_again_before_others_close_it(shell, monkeypatch):
+def test_idle_connection_is_reused_for_four_seconds(shell, monkeypatch):
     """A daemon keeps it for 75 s; what else speaks the contract, mostly for 5 s."""
     now = SimpleNamespace(monotonic=lambda: now.at, at=0.0)
     for module in (httpcore2._sync.http11, httpcore2._async.http11):
@@ -189,7 +189,7 @@ def test_a_connection_that_was_idle_is_used_again_before_others_close_it(shell, 
     assert opened_by_then == [1, 1, 2]
 
 
-def test_no_redirect_and_no_variable_of_the_environment_leads_anywhere(shell, monkeypatch, tmp_path):
+def test_redirects_and_environment_variables_are_ignored(shell, monkeypatch, tmp_path):
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login a password b\n")
     monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "missing"))
@@ -207,7 +207,7 @@ def test_no_redirect_and_no_variable_of_the_environment_leads_anywhere(shell, mo
         assert other.sent == []
 
 
-def test_the_token_is_in_no_error_no_log_no_event_no_task_and_nothing_that_is_printed(shell, logged):
+def test_token_appears_in_no_error_log_event_or_task(shell, logged):
     echo = problem(400, "invalid_content", error=f"You sent Bearer {TOKEN}", sent=[{TOKEN: TOKEN}])
     spelt = raw(*spell(400, {"code": "invalid_content", "error": f"You sent {TOKEN}"}))
     _, body = spell(200, {"type": "task", "data": {"a": [TOKEN]}, "originatorClientId": TOKEN})
@@ -231,13 +231,13 @@ def test_the_token_is_in_no_error_no_log_no_event_no_task_and_nothing_that_is_pr
     assert TOKEN not in "".join((*told, logged.text))
 
 
-def test_a_token_that_may_be_any_word_is_not_looked_for(shell):
+def test_token_that_is_a_common_word_is_not_masked(shell):
     listed = answer(200, {"tasks": [task()]})
     with talking(shell, listed, token="tasks") as (_, client):
         assert [each.task_id for each in client.tasks()] == ["remember-1"]
 
 
-def test_an_answer_that_is_too_long_or_compressed_is_refused(shell, monkeypatch):
+def test_oversized_or_compressed_answer_is_rejected(shell, monkeypatch):
     monkeypatch.setattr(transport, "MAX_ANSWER_BYTES", 1000)
     steps = answer(200, {"v": "x" * 1000}), raw(200, b"\x1f\x8b", content_encoding="gzip")
     with talking(shell, *steps) as (_, client):
@@ -248,7 +248,7 @@ def test_an_answer_that_is_too_long_or_compressed_is_refused(shell, monkeypatch)
 # -- the end of a client -----------------------------------------------------------------------------------
 
 
-def test_a_client_that_was_closed_sends_nothing_more(shell):
+def test_closed_client_sends_nothing(shell):
     with talking(shell, OK) as (_, client):
         client.capabilities()
         client.close()
@@ -275,7 +275,7 @@ UNDER_WAY += [(follow, [*stream(b": \n\n")[:-1], HANG])]
 
 @pytest.mark.parametrize(("call", "step"), UNDER_WAY)
 @pytest.mark.parametrize("kind", ["threads", "threads over tls", "tasks"])
-def test_closing_ends_the_call_of_another_thread_or_task(call, step, kind, monkeypatch):
+def test_close_ends_call_of_other_thread_or_task(call, step, kind, monkeypatch):
     async def in_tasks(url):
         async with AsyncClient(url) as client:
             under_way = asyncio.create_task(call(client))
@@ -302,7 +302,7 @@ def test_closing_ends_the_call_of_another_thread_or_task(call, step, kind, monke
 
 
 @pytest.mark.usefixtures("hasty")
-def test_closing_ends_a_call_that_connects_or_gives_up(monkeypatch):
+def test_close_ends_call_during_connect(monkeypatch):
     connecting, closing = asyncio.Event(), []
 
     async def connect(*_args, **_kwargs):
@@ -331,7 +331,7 @@ def test_closing_ends_a_call_that_connects_or_gives_up(monkeypatch):
     asyncio.run(main())
 
 
-def test_nothing_is_read_or_written_once_the_time_is_over():
+def test_nothing_is_read_or_written_after_deadline():
     patience = transport.TryPatience(0)
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -342,7 +342,7 @@ def test_nothing_is_read_or_written_once_the_time_is_over():
         assert stream.read(1, None) == b"x"
 
 
-def test_a_connection_that_was_made_while_the_client_was_closed_is_closed(monkeypatch):
+def test_connection_made_during_close_is_closed(monkeypatch):
     with Scripted() as server, Client(server.url, timeout=0.01) as client:
         connect = socket.create_connection
 
@@ -368,7 +368,7 @@ def announce(home, url):
         unfinished.replace(home / "state" / name)
 
 
-def test_a_wait_goes_on_at_the_address_that_the_next_daemon_says_once_it_comes(shell, tmp_path):
+def test_wait_continues_at_address_of_next_daemon(shell, tmp_path):
     """The first one ends and takes its address with it; the pause is when the next one comes."""
     with Scripted(answer(200, DONE)) as second:
 
@@ -388,7 +388,7 @@ def test_a_wait_goes_on_at_the_address_that_the_next_daemon_says_once_it_comes(s
 # -- events --------------------------------------------------------------------------------------------
 
 
-def test_events_come_once_each_over_lost_connections(shell):
+def test_events_arrive_once_over_lost_connections(shell):
     second, mark = event(2), b"retry: 1000\n: \nid: 0badcafe-9\n\n"
     began, busy = b": \nid: 0badcafe-0\n\n", problem(503, "busy", retry_after=1)
     steps = stream(began, event(1), second[:30]), DROP, busy, stream(second, mark), stream(event(10, "task"))
@@ -405,7 +405,7 @@ def test_events_come_once_each_over_lost_connections(shell):
     assert server.sent[0].headers["accept"] == "text/event-stream"
 
 
-def test_events_go_on_after_an_id_where_they_stand_is_told_and_a_resync_is_passed_on(shell):
+def test_events_continue_after_id_and_pass_resync(shell):
     steps = DROP, stream(b": \nid: 0badcafe-7\n\n"), stream(event(8, "resync"), event(9))
     with talking(shell, *steps) as (server, client):
         assert client.cursor() == "0badcafe-7"
@@ -417,7 +417,7 @@ def test_events_go_on_after_an_id_where_they_stand_is_told_and_a_resync_is_passe
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_stream_that_falls_silent_is_taken_up_again_and_a_refusal_that_never_ends_is_left(shell):
+def test_silent_stream_is_reopened_and_endless_problem_left(shell):
     held = threading.Event()
     silent = [*stream(event(1))[:-1], held.wait, None]
     refusal = [b"HTTP/1.1 503 Busy\r\ncontent-length: 9\r\n\r\n", held.wait, None]
@@ -428,7 +428,7 @@ def test_a_stream_that_falls_silent_is_taken_up_again_and_a_refusal_that_never_e
         told.close()
 
 
-def test_a_stream_may_last_and_who_no_longer_follows_has_no_connection(shell, monkeypatch):
+def test_stream_may_last_and_closing_it_disconnects(shell, monkeypatch):
     now = SimpleNamespace(monotonic=lambda: now.at, at=0.0)
     monkeypatch.setattr(transport, "time", now)
     is_later, closed = threading.Event(), threading.Event()
@@ -451,7 +451,7 @@ def test_a_stream_may_last_and_who_no_longer_follows_has_no_connection(shell, mo
 # -- each by itself ------------------------------------------------------------------------------------
 
 
-def test_threads_share_a_client_and_many_waits_share_a_loop():
+def test_threads_and_tasks_share_a_client():
     async def main(url):
         async with AsyncClient(url) as client, asyncio.TaskGroup() as group:
             calls = [group.create_task(client.handle("remember-1").wait()) for _ in range(16)]
@@ -465,7 +465,7 @@ def test_threads_share_a_client_and_many_waits_share_a_loop():
     assert len(results) == 32
 
 
-def test_a_cancelled_call_closes_its_connection():
+def test_cancelled_call_closes_its_connection():
     arrived, closed = threading.Event(), threading.Event()
 
     def until_closed():

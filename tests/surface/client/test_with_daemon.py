@@ -45,7 +45,7 @@ def done(handle):
 
 @pytest.mark.sweep(3)
 @WAYS
-def test_a_fact_is_remembered_seen_as_an_event_recalled_until_it_was_shown_and_forgotten(daemon, shell, way):
+def test_fact_is_remembered_recalled_and_forgotten(daemon, shell, way):
     word = f"harpsichord{shell.__name__.lower()}{way}"
     with opened(shell, hasty=False, **place_of(daemon, way)) as client:
         told = client.events(after=client.cursor())
@@ -71,7 +71,7 @@ def test_a_fact_is_remembered_seen_as_an_event_recalled_until_it_was_shown_and_f
         assert (gone.removed_entries, gone.touched_scopes) == (would.removed_entries, ("user",))
 
 
-def test_task_id_of_a_client_result_can_be_undone(daemon, shell):
+def test_task_id_of_client_result_can_be_undone(daemon, shell):
     with opened(shell, hasty=False, home=daemon.home) as client:
         result = done(client.remember(f"The cello of {shell.__name__.lower()} is in the attic"))
         assert client.undo(result.task_id).files_touched == result.files_touched
@@ -79,7 +79,7 @@ def test_task_id_of_a_client_result_can_be_undone(daemon, shell):
             assert done(handle).task_id == handle.task_id
 
 
-def test_what_a_client_and_the_owner_can_ask_is_answered(daemon, shell):
+def test_client_and_owner_operations_are_answered(daemon, shell):
     with opened(shell, hasty=False, home=daemon.home) as client:
         details = client.capabilities()["featureDetails"]
         assert set(details["workspace_memory_remember"]["scopes"]) == {"user", "project"}
@@ -105,7 +105,7 @@ def test_what_a_client_and_the_owner_can_ask_is_answered(daemon, shell):
         assert receipt.versions == plan.versions > 0
 
 
-def test_what_waits_is_shown_and_decided(daemon, shell):
+def test_pending_review_is_shown_and_decided(daemon, shell):
     with opened(shell, hasty=False, home=daemon.home) as client:
         for approved in (True, False):
             fact = f"Always answer in the language of {shell.__name__} {approved}"
@@ -119,7 +119,7 @@ def test_what_waits_is_shown_and_decided(daemon, shell):
             assert review_id not in {each.review_id for each in client.reviews()}
 
 
-def test_a_workspace_that_is_not_served_is_told_with_how_to_add_it(daemon, shell, tmp_path, monkeypatch):
+def test_unserved_workspace_error_names_the_option(daemon, shell, tmp_path, monkeypatch):
     for each in (".git", "below"):
         (tmp_path / "unserved" / each).mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "unserved" / "below")
@@ -133,7 +133,7 @@ def test_a_workspace_that_is_not_served_is_told_with_how_to_add_it(daemon, shell
 
 @pytest.mark.slow
 @WAYS
-def test_a_wait_and_the_events_outlive_the_daemon(tmp_path, shell, way):
+def test_wait_and_events_survive_daemon_restart(tmp_path, shell, way):
     """Killed while a task runs, it is started anew: the wait ends with the task, each event is told once."""
 
     def kill():

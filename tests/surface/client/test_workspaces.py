@@ -37,7 +37,7 @@ def remembered(client, fact):
     return client.remember(fact, scope="project").wait(timeout=50).files_touched
 
 
-def test_a_client_that_names_no_workspace_means_its_own_directory_and_never_the_first(
+def test_client_without_workspace_uses_its_directory(
     served, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path / "b")
@@ -49,7 +49,7 @@ def test_a_client_that_names_no_workspace_means_its_own_directory_and_never_the_
         served.client_of().recall("zebras")
 
 
-def test_worktrees_of_a_clone_are_one_workspace_with_one_lane_and_a_client_in_any_is_served(served, tmp_path):
+def test_worktrees_of_clone_are_one_workspace(served, tmp_path):
     assert [each.path for each in served.core.workspaces.values()] == [tmp_path / "a", tmp_path / "b"]
     git(tmp_path / "a", "worktree", "add", "--quiet", str(tmp_path / "later"))
     remembered(served.client_of(workspace=tmp_path / "tree"), "This project keeps zebras")
@@ -59,7 +59,7 @@ def test_worktrees_of_a_clone_are_one_workspace_with_one_lane_and_a_client_in_an
     assert [each["status"] for each in found["tasks"]] == ["completed"]
 
 
-def test_a_client_in_a_checkout_that_was_renamed_while_it_is_served_is_served(served, tmp_path):
+def test_client_in_renamed_checkout_is_served(served, tmp_path):
     remembered(served.client_of(workspace=tmp_path / "b"), "This project keeps zebras")
     renamed = (tmp_path / "b").rename(tmp_path / "renamed")
     client = served.client_of(workspace=renamed)
@@ -68,7 +68,7 @@ def test_a_client_in_a_checkout_that_was_renamed_while_it_is_served_is_served(se
     assert client.recall("okapis").entries
 
 
-def test_what_is_no_checkout_of_a_served_project_is_refused_whatever_stands_there(served, tmp_path):
+def test_unserved_directories_are_rejected(served, tmp_path):
     shutil.copytree(tmp_path / "a", tmp_path / "copy")
     clone(tmp_path / "a", tmp_path / "clone")
     (tmp_path / "claims").mkdir()
@@ -91,7 +91,7 @@ def test_what_is_no_checkout_of_a_served_project_is_refused_whatever_stands_ther
     served.check()
 
 
-def test_a_daemon_in_another_clone_begins_a_memory_of_its_own_and_tells_its_operator(
+def test_daemon_in_other_clone_starts_memory_and_notes_it(
     served, tmp_path, opened
 ):
     clone(tmp_path / "a", tmp_path / "second")
@@ -107,7 +107,7 @@ def test_a_daemon_in_another_clone_begins_a_memory_of_its_own_and_tells_its_oper
     assert not find_project(served.home, tmp_path / "third").is_asked
 
 
-def test_a_lookup_that_hangs_holds_up_nobody_else(served, tmp_path, monkeypatch):
+def test_hanging_lookup_blocks_no_other_request(served, tmp_path, monkeypatch):
     monkeypatch.setattr(daemon_core, "FIND_SECONDS", 0.05)
     release, honest = threading.Event(), daemon_core._key_of
     monkeypatch.setattr(
@@ -126,7 +126,7 @@ def test_a_lookup_that_hangs_holds_up_nobody_else(served, tmp_path, monkeypatch)
         release.set()
 
 
-def test_a_client_in_another_repository_at_the_place_of_one_that_is_served_is_refused(served, tmp_path):
+def test_other_repository_at_served_path_is_rejected(served, tmp_path):
     remembered(served.client_of(workspace=tmp_path / "b"), "This project keeps zebras")
     (tmp_path / "b").rename(tmp_path / "moved")
     repository(tmp_path / "b")
@@ -134,7 +134,7 @@ def test_a_client_in_another_repository_at_the_place_of_one_that_is_served_is_re
         served.client_of(workspace=tmp_path / "b").recall("zebras")
 
 
-def test_a_client_in_another_repository_at_the_place_that_gave_a_moved_project_its_id_is_refused(
+def test_other_repository_at_former_path_is_rejected(
     tmp_path, opened
 ):
     """Both memories are kept inside, where each checkout has one of its own."""
