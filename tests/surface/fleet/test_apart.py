@@ -209,7 +209,7 @@ def test_every_operation_has_a_case():
     assert {f"{each.method} {each.path}" for each in (*OPERATIONS, *MCP_OPERATIONS)} == set(CASES)
 
 
-def test_whoever_names_what_is_another_homes_is_answered_as_if_it_never_was(reviewing, other):
+def test_names_of_another_home_are_answered_as_unknown(reviewing, other):
     theirs, named = other
     mine = reviewing.home()
     client = reviewing.client(mine)
@@ -230,7 +230,7 @@ def test_whoever_names_what_is_another_homes_is_answered_as_if_it_never_was(revi
     assert rows_of_home(reviewing.base, theirs.name) == before
 
 
-def test_its_own_owner_is_answered_otherwise(reviewing, other):
+def test_owner_of_home_is_answered_differently(reviewing, other):
     """So that the names above are right."""
     theirs, named = other
     before = rows_of_home(reviewing.base, theirs.name)
@@ -253,7 +253,7 @@ def test_its_own_owner_is_answered_otherwise(reviewing, other):
     assert not changed  # A recall is on record.
 
 
-def test_the_nodes_own_token_is_of_no_home(reviewing, other):
+def test_node_token_belongs_to_no_home(reviewing, other):
     theirs, named = other
     before = rows_of_home(reviewing.base, theirs.name)
     node = reviewing.at(0, reviewing.nodes[0].token)
@@ -266,12 +266,12 @@ def test_the_nodes_own_token_is_of_no_home(reviewing, other):
     assert rows_of_home(reviewing.base, theirs.name) == before
 
 
-def test_what_all_homes_did_is_counted_for_the_nodes_operator_alone(reviewing):
+def test_metrics_are_for_node_operator_only(reviewing):
     home = reviewing.home()
     assert home.at[0].problem("GET", "/metrics") == (403, "owner_required")
 
 
-def test_a_token_of_another_trust_is_what_it_is_at_home_alone(reviewing):
+def test_token_has_its_trust_in_its_home_only(reviewing):
     """The same name of a token in two homes is two tokens."""
     one, other = reviewing.home(), reviewing.home()
     of_one = reviewing.client(one, "editor", "editor-1", trust=Trust.EXTERNAL)
@@ -289,7 +289,7 @@ def test_a_token_of_another_trust_is_what_it_is_at_home_alone(reviewing):
     )
 
 
-def test_the_context_protocol_is_not_spoken_for_a_home(reviewing):
+def test_mcp_is_not_served_for_a_home(reviewing):
     """Its sessions are of one process."""
     home = reviewing.home()
     for at in home.at:

@@ -150,14 +150,14 @@ def ended(at, task_id):
 
 @pytest.mark.parametrize("breaking", [stopped, pytest.param(hung, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("seconds", [0.5, pytest.param(30.0, marks=pytest.mark.slow)])
-def test_while_the_database_is_away_nothing_is_accepted_and_behind_it_everything_goes_on(
+def test_absent_database_accepts_nothing_and_loses_nothing(
     own, breaking, seconds
 ):
     everything_goes_on(own, own.home(), breaking, seconds)
 
 
 @pytest.mark.slow
-def test_the_loop_goes_on_while_many_wait_for_a_database_that_hangs(own):
+def test_event_loop_runs_while_database_hangs(own):
     home = own.home()
     assert home.at[0].recalled("anything") == []
     with hung(own.server), ExitStack() as stack:

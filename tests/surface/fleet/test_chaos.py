@@ -64,11 +64,11 @@ def seed():
     return int(os.environ.get(SEED) or secrets.randbelow(1 << 32))
 
 
-def test_nothing_is_lost_nor_done_twice_while_nodes_and_the_database_fail(short):
+def test_nothing_is_lost_or_repeated_during_faults(short):
     plan = Plan(seed(), homes=4, tasks=6, seconds=3.0, between=(0.2, 0.4), lease=2.0, paused=3.0)
     weathered(short, plan, 2)
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_nor_done_twice_in_a_long_storm(short):
+def test_nothing_is_lost_or_repeated_in_a_long_storm(short):
     weathered(short, Plan(seed(), homes=24, tasks=40, seconds=100.0), 3)

@@ -48,7 +48,7 @@ def migrated(commands):
     return commands
 
 
-def test_tables_are_made_once_and_it_is_said_as_whom_nodes_connect(commands):
+def test_migrate_creates_tables_once_and_names_node_role(commands):
     (before,) = commands.lines("fleet", "status", code=1)
     assert "run: muniment fleet migrate" in before
     *done, last = commands.lines("fleet", "migrate")
@@ -60,12 +60,12 @@ def test_tables_are_made_once_and_it_is_said_as_whom_nodes_connect(commands):
     assert (told["status"], told["version"], told["done"]) == ("migrated", schema.newest(), [])
 
 
-def test_a_role_that_is_not_there_is_named(commands):
+def test_migrate_names_missing_role(commands):
     (said,) = commands.lines("fleet", "migrate", "--role", "nobody-here", code=1)
     assert "there is no role nobody-here for the nodes; make it first" in said
 
 
-def test_a_home_is_made_listed_given_tokens_and_removed(migrated):
+def test_home_and_its_tokens_are_created_listed_and_removed(migrated):
     said, token = migrated.lines("fleet", "home", "add", "ada")
     assert said == "made the home ada; its token owner, shown this once:"
     assert re.fullmatch(r"[A-Za-z0-9_-]{40,}", token)
@@ -97,13 +97,13 @@ def test_a_home_is_made_listed_given_tokens_and_removed(migrated):
         (("revoke", "nobody", "owner"), "home"),
     ],
 )
-def test_what_cannot_be_is_said_in_a_line(migrated, arguments, told):
+def test_invalid_home_arguments_print_one_line(migrated, arguments, told):
     (said,) = migrated.lines("fleet", "home", *arguments, code=1)
     assert told in said
     assert "ada" not in migrated.lines("fleet", "home", "list")
 
 
-def test_the_status_names_what_there_is(migrated):
+def test_status_lists_homes_tasks_and_nodes(migrated):
     migrated.lines("fleet", "home", "add", "ada")
     assert migrated.lines("fleet", "status") == [
         "homes: 1, with a lease now: 0",
@@ -123,7 +123,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_password_on_a_command_line_is_refused_and_repeated_nowhere(commands, command, caplog):
+def test_password_in_ledger_option_is_rejected_and_not_shown(commands, command, caplog):
     url = commands.owner.replace("@", f":{SECRET}@")
     (said,) = commands.lines(*command, "--ledger", url, code=1)
     assert "would read the password in --ledger; put the URL into a file" in said
@@ -131,7 +131,7 @@ def test_a_password_on_a_command_line_is_refused_and_repeated_nowhere(commands, 
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_without_the_extra_it_is_said_in_a_line_what_to_install(commands, command, monkeypatch):
+def test_missing_fleet_extra_prints_install_command(commands, command, monkeypatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "psycopg" in name else real(name))
     (said,) = commands.lines(*command, code=1)
@@ -139,7 +139,7 @@ def test_without_the_extra_it_is_said_in_a_line_what_to_install(commands, comman
 
 
 @pytest.mark.parametrize("command", [each for each in COMMANDS if each != ("serve",)], ids=" ".join)
-def test_where_nobody_answers_it_is_said_so_and_no_password_is(commands, command, tmp_path):
+def test_unreachable_database_is_reported_without_password(commands, command, tmp_path):
     file = tmp_path / "url"
     file.write_text(f"postgresql://muniment:{SECRET}@127.0.0.1:1/muniment")
     file.chmod(0o600)
@@ -149,7 +149,7 @@ def test_where_nobody_answers_it_is_said_so_and_no_password_is(commands, command
     assert commands.document(*command, "--ledger", str(file), code=1)["error"]["code"] == "ledger_away"
 
 
-def test_another_key_than_the_fleets_makes_no_token(migrated, tmp_path):
+def test_home_commands_require_key_of_fleet(migrated, tmp_path):
     migrated.home = tmp_path / "another"
     for command in (("add", "ada"), ("add", "ada", "--token", "editor"), ("revoke", "ada", "owner")):
         (said,) = migrated.lines("fleet", "home", *command, code=1)
@@ -159,13 +159,13 @@ def test_another_key_than_the_fleets_makes_no_token(migrated, tmp_path):
 @pytest.mark.parametrize(
     "command", [*COMMANDS[1:4], ("fleet", "home", "remove", "ada", "--yes")], ids=" ".join
 )
-def test_before_there_are_tables_it_is_said_how_to_make_them(commands, command):
+def test_commands_without_tables_name_migrate(commands, command):
     (said,) = commands.lines(*command, code=1)
     assert "run: muniment fleet migrate" in said
 
 
 @pytest.mark.parametrize("command", COMMANDS[:4], ids=" ".join)
-def test_as_the_nodes_role_nothing_is_made_and_it_is_said_so(migrated, command):
+def test_commands_as_node_role_change_nothing(migrated, command):
     done = migrated(*command, ledger=migrated.node)
     told = (done.stdout + done.stderr).splitlines()
     assert len(told) == 1 or done.exit_code == 0, told
@@ -186,7 +186,7 @@ def served(commands, *arguments, **environment):
     )
 
 
-def test_a_node_says_where_it_serves_and_how_to_get_a_token_and_that_token_works(migrated):
+def test_node_prints_address_and_token_of_home_works(migrated):
     node = subprocess.Popen(
         [sys.executable, "-m", "muniment", "serve", "--ledger", migrated.node, "--node", "first"],
         env={**os.environ, "MUNIMENT_HOME": str(migrated.home)},
@@ -218,7 +218,7 @@ def refused(commands, *arguments, **environment):
 
 
 @pytest.mark.slow
-def test_a_node_that_cannot_serve_says_why_and_ends(migrated):
+def test_node_that_cannot_serve_exits_with_reason(migrated):
     with psycopg.connect(migrated.owner, autocommit=True) as owner:
         move = "UPDATE muniment.migration SET name = %s WHERE of = 'muniment' AND name = %s"
         now, newer = f"{schema.newest():04}", f"{schema.newest() + 1:04}"
@@ -235,7 +235,7 @@ def test_a_node_that_cannot_serve_says_why_and_ends(migrated):
 
 
 @pytest.mark.slow
-def test_a_node_that_was_there_before_an_upgrade_goes_on_and_does_not_start_again(migrated, tmp_path):
+def test_node_older_than_schema_serves_until_restart(migrated, tmp_path):
     """An operator migrates while nodes of the older version serve."""
     (tmp_path / "n").mkdir()
     node = NodeProcess(tmp_path / "n", migrated.node, "old")

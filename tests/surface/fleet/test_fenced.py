@@ -42,7 +42,7 @@ def copies(fleet, tmp_path):
     ]
 
 
-def test_a_commit_whose_lease_lapsed_lands_nowhere_and_its_copy_is_thrown_away(fleet, copies):
+def test_commit_after_lost_lease_is_discarded(fleet, copies):
     first, second = copies
     with first.holding(patience()) as (opened, place):
         lapse(fleet, opened.workspace.key)
@@ -56,7 +56,7 @@ def test_a_commit_whose_lease_lapsed_lands_nowhere_and_its_copy_is_thrown_away(f
 
 
 @pytest.mark.parametrize("step", ["begin", "finish"])
-def test_a_lease_that_lapses_within_a_commit_leaves_the_copy_as_the_next_holder_has_it(fleet, copies, step):
+def test_commit_with_lease_lost_during_step_is_discarded(fleet, copies, step):
     first, second = copies
 
     def meanwhile():
@@ -103,7 +103,7 @@ def processes(fleet, directory, *flags):
 
 
 @pytest.mark.slow
-def test_a_node_that_sleeps_while_it_waits_for_its_model_wakes_to_nothing(fleet, tmp_path):
+def test_node_suspended_during_model_call_changes_nothing(fleet, tmp_path):
     with HeldModel() as model, processes(fleet, tmp_path, *model.flags) as made:
         home = fleet.new_home()
         token = homes.add_token(fleet.owner, KEY, home)
@@ -136,7 +136,7 @@ def test_a_node_that_sleeps_while_it_waits_for_its_model_wakes_to_nothing(fleet,
 
 
 @pytest.mark.slow
-def test_a_node_that_sleeps_between_what_it_means_to_do_and_that_it_is_done_is_taken_back(fleet, tmp_path):
+def test_node_suspended_during_commit_is_rolled_back(fleet, tmp_path):
     home = fleet.new_home()
     token = homes.add_token(fleet.owner, KEY, home)
     with processes(fleet, tmp_path) as made, psycopg.connect(fleet.superuser, autocommit=True) as asked:

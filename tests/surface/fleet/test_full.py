@@ -31,7 +31,7 @@ def is_healthy(at):
     return not subprocess.run([sys.executable, option, program], capture_output=True, check=False).returncode
 
 
-def test_a_node_without_room_says_so_and_another_one_does_its_work(pair, monkeypatch):
+def test_node_with_full_disk_leaves_work_to_another(pair, monkeypatch):
     full = pair.nodes[0]
     home = pair.home()
     assert (

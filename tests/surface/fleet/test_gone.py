@@ -8,7 +8,7 @@ from kit.fleet.pair import nodes
 from muniment.fleet.queue import node_for, queue_of
 
 
-def test_a_turn_that_waits_for_a_node_that_is_gone_is_another_ones(two):
+def test_turn_queued_for_lost_node_runs_elsewhere(two):
     home = two.home()
     with psycopg.connect(two.base.superuser, options="-c search_path=muniment") as asked:
         asked.execute(
@@ -19,7 +19,7 @@ def test_a_turn_that_waits_for_a_node_that_is_gone_is_another_ones(two):
     assert home.at[0].done("remember", {"content": "The user prefers tea."})["status"] == "completed"
 
 
-def test_a_node_that_stops_gives_what_waits_for_it_to_others(fleet, tmp_path):
+def test_stopping_node_hands_over_queued_turns(fleet, tmp_path):
 
     with nodes(fleet, tmp_path) as made:
         home = made.home()

@@ -57,7 +57,7 @@ def held(thinking, model):
     home.there.wait(home.running)
 
 
-def test_a_task_is_cancelled_at_another_node_and_whoever_follows_there_is_told(held):
+def test_cancel_at_another_node_is_streamed_to_followers(held):
     with held.elsewhere.follow() as followed, held.there.follow() as beside:
         followed.start(), beside.start()
         cancelled = held.elsewhere.cancel(held.running).json()
@@ -68,7 +68,7 @@ def test_a_task_is_cancelled_at_another_node_and_whoever_follows_there_is_told(h
     assert held.there.look(held.running)["status"] == "cancelled"
 
 
-def test_what_a_task_commits_is_told_at_another_node(held, model):
+def test_commit_is_streamed_at_another_node(held, model):
     with held.elsewhere.follow() as followed:
         followed.start()
         model.release()
@@ -77,7 +77,7 @@ def test_what_a_task_commits_is_told_at_another_node(held, model):
     assert held.elsewhere.recalled("tea or coffee?")
 
 
-def test_an_undo_at_another_node_waits_for_the_task_that_runs(held, model, thinking):
+def test_undo_at_another_node_waits_for_running_task(held, model, thinking):
     with ThreadPoolExecutor(1) as threads:
         node = thinking.nodes[1 - held.runs_on].node
         undone = threads.submit(held.elsewhere.post, f"{BASE}/undo", {"taskId": held.done})
@@ -90,14 +90,14 @@ def test_an_undo_at_another_node_waits_for_the_task_that_runs(held, model, think
         assert not any(GONE in text for text in at.recalled(f"Who has seen a {GONE}?"))
 
 
-def test_an_owner_who_would_wait_too_long_is_told_so(held, monkeypatch):
+def test_owner_operation_on_leased_home_times_out(held, monkeypatch):
     monkeypatch.setattr(of_home, "LEASE_WAIT_SECONDS", 0.3)
     for path, body in (("undo", {"taskId": held.done}), ("erase", {"target": held.path, "dryRun": False})):
         answer = held.elsewhere.post(f"{BASE}/{path}", body)
         assert (answer.status_code, answer.json()["code"]) == (503, "deadline"), answer.text
 
 
-def test_what_was_erased_at_one_node_is_in_no_file_of_another(held, model, thinking):
+def test_erase_removes_text_from_files_of_all_nodes(held, model, thinking):
     for at in held.at:
         assert at.recalled(f"Who has seen a {GONE}?")
     assert all(holders(each.copies) for each in thinking.nodes)
@@ -116,7 +116,7 @@ def test_what_was_erased_at_one_node_is_in_no_file_of_another(held, model, think
             assert GONE.encode().hex() not in text, table
 
 
-def test_what_a_home_said_that_was_removed_is_in_no_file_of_any_node(thinking):
+def test_removed_home_leaves_no_file_on_any_node(thinking):
     home = thinking.home()
     home.at[0].done("remember", {"content": f"The user has seen a {GONE}.", "scope": "user"})
     for at in home.at:
@@ -126,7 +126,7 @@ def test_what_a_home_said_that_was_removed_is_in_no_file_of_any_node(thinking):
     assert [at.problem("GET", f"{BASE}/tasks") for at in home.at] == [(401, "token_required")] * 2
 
 
-def test_what_was_erased_while_a_node_was_away_is_gone_once_it_is_back(fleet, tmp_path):
+def test_erase_reaches_node_that_was_stopped(fleet, tmp_path):
     with nodes(fleet, tmp_path) as made:
         home = made.home()
         done = home.at[0].done("remember", {"content": f"The user has seen a {GONE}.", "scope": "user"})
@@ -151,7 +151,7 @@ def holders(directory):
     return found
 
 
-def test_whoever_follows_with_a_token_that_is_revoked_is_told_nothing_more(thinking):
+def test_revoked_token_ends_event_stream(thinking):
     """Nothing happens in the home: else the next event would ask who may follow."""
     home = thinking.home()
     token = thinking.client(home, "client")
@@ -177,7 +177,7 @@ def test_whoever_follows_with_a_token_that_is_revoked_is_told_nothing_more(think
     follower.join()
 
 
-def test_whoever_waits_for_a_task_with_a_token_that_is_revoked_is_told_nothing(held, model, thinking):
+def test_revoked_token_ends_long_poll(held, model, thinking):
     token = thinking.client(held, "waiting")
     at = thinking.at(1 - held.runs_on, token)
     with ThreadPoolExecutor(1) as threads:
@@ -189,7 +189,7 @@ def test_whoever_waits_for_a_task_with_a_token_that_is_revoked_is_told_nothing(h
     held.there.wait(own)
 
 
-def test_a_task_that_runs_elsewhere_does_not_hold_up_who_reads(held):
+def test_running_task_does_not_block_readers(held):
     for at in held.at:
         assert at.recalled(f"Who has seen a {GONE}?")
         assert at.get(f"{BASE}/review").json() == {"reviews": []}

@@ -12,14 +12,14 @@ def remembered_and_found(home, number):
     assert any(f"nr-{number:04}" in text for text in found), (number, found)
 
 
-def test_what_is_done_is_recalled_at_the_other_node(two):
+def test_completed_task_is_recalled_at_other_node(two):
     home = two.home()
     for number in range(6):
         remembered_and_found(home, number)
 
 
 @pytest.mark.slow
-def test_what_is_done_is_recalled_at_the_other_node_a_thousand_times(two):
+def test_completed_task_is_recalled_at_other_node_1000_times(two):
     for _ in range(50):
         home = two.home()
         for number in range(20):

@@ -28,7 +28,7 @@ def elsewhere(nodes, home):
         asked.execute("UPDATE home SET until = '-infinity' WHERE home = %s", (home.name,))
 
 
-def test_an_owner_whose_home_another_node_holds_leaves_places_to_other_owners(two):
+def test_owner_of_leased_home_leaves_places_to_others(two):
     home, other = two.home(), two.home()
     done = home.at[0].done("remember", {"content": "The user prefers tea over coffee."})
     core = two.nodes[0].node
@@ -49,7 +49,7 @@ def test_an_owner_whose_home_another_node_holds_leaves_places_to_other_owners(tw
 
 
 @pytest.mark.parametrize("cap", [8, 128, 256])
-def test_the_tokens_of_a_home_together_have_half_of_the_places_and_a_clients_a_quarter(cap):
+def test_home_has_half_and_client_a_quarter_of_places(cap):
     shares = Shares(cap, 1, 2)
 
     def taken_by(name, home="h"):

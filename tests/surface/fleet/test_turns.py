@@ -28,7 +28,7 @@ def begun(home, model):
     return task_id
 
 
-def test_a_second_turn_of_a_home_does_not_begin_what_runs_in_the_first(held):
+def test_second_turn_does_not_restart_running_task(held):
     made, model = held
     home = made.home()
     task_id = begun(home, model)
@@ -41,7 +41,7 @@ def test_a_second_turn_of_a_home_does_not_begin_what_runs_in_the_first(held):
     assert home.at[0].wait(task_id)["status"] == "completed"
 
 
-def test_a_home_that_is_removed_while_it_has_its_turn_keeps_no_slot(held):
+def test_home_removed_during_turn_frees_its_slot(held):
     made, model = held
     home = made.home()
     begun(home, model)
@@ -50,7 +50,7 @@ def test_a_home_that_is_removed_while_it_has_its_turn_keeps_no_slot(held):
     until(lambda: not made.nodes[0].node.running)
 
 
-def test_where_every_node_is_full_what_waits_stays_with_the_one_it_belongs_to(fleet, tmp_path, monkeypatch):
+def test_turns_stay_queued_if_every_node_is_full(fleet, tmp_path, monkeypatch):
     looks, look = [], TurnQueue._put_in
     monkeypatch.setattr(queue, "SWEEP_SECONDS", 0.1)
     monkeypatch.setattr(TurnQueue, "_put_in", lambda made: (look(made), looks.append(made)))
