@@ -82,7 +82,7 @@ def host():
 # -- what a host asks ------------------------------------------------------------------------------------
 
 
-def test_an_unknown_method_and_bad_parameters_are_refused_with_the_codes_of_the_contract(host):
+def test_unknown_method_and_invalid_parameters_have_codes(host):
     for method in ("session/new", "_initialize", f"__{REMEMBER}", "", "$/cancel_request"):
         host.line(id=1, method=method)
         assert host.error() == (1, -32601, "method_not_found")
@@ -102,7 +102,7 @@ def test_an_unknown_method_and_bad_parameters_are_refused_with_the_codes_of_the_
 # -- how a task ends -------------------------------------------------------------------------------------
 
 
-def test_a_failure_is_told_by_its_code_and_review_and_a_defect_without_its_text(host):
+def test_failed_task_answers_code_and_review_without_text(host):
     host.remember(1)
     host.end(Ended("failed", error={"code": "pending_review", "reviewId": "review-1"}))
     data = host.answer()["error"]["data"]
@@ -122,7 +122,7 @@ def test_a_failure_is_told_by_its_code_and_review_and_a_defect_without_its_text(
 # -- order, cancellation, time ---------------------------------------------------------------------------
 
 
-def test_tasks_run_one_at_a_time_in_order_and_what_committed_although_it_was_cancelled_has_completed(host):
+def test_tasks_run_in_order_and_committed_one_completes(host):
     for number in range(3):
         host.remember(number, f"fact {number}")
     for number in range(3):
@@ -137,7 +137,7 @@ def cancelled(cancel):
     return Ended("cancelled") if cancel.is_set() else done()
 
 
-def test_a_request_is_given_up_once_its_host_has_given_it_up_and_never_begun_if_it_still_waits(host):
+def test_requests_time_out_after_their_deadline(host):
     host.remember(1)
     _, cancel = host.next()
     assert host.session.deadline == host.now + SECONDS
@@ -158,7 +158,7 @@ def test_a_request_is_given_up_once_its_host_has_given_it_up_and_never_begun_if_
     assert host.session.deadline == float("inf")
 
 
-def test_a_look_that_hangs_is_given_up_at_once_even_if_it_breaks_later_and_at_the_end(host, monkeypatch):
+def test_hanging_availability_is_cancelled_or_times_out(host, monkeypatch):
     began, free, ends = threading.Semaphore(0), threading.Event(), iter([breaks, lambda _: None])
 
     def hang():
@@ -194,7 +194,7 @@ def test_a_look_that_hangs_is_given_up_at_once_even_if_it_breaks_later_and_at_th
 # -- bounds ----------------------------------------------------------------------------------------------
 
 
-def test_one_task_more_than_may_be_pending_is_refused_and_so_is_an_id_that_is_and_the_others_go_on(host):
+def test_pending_requests_are_limited_and_ids_unique(host):
     for number in range(MAX_PENDING):
         host.remember(number)
     host.remember(0)
@@ -209,7 +209,7 @@ def test_one_task_more_than_may_be_pending_is_refused_and_so_is_an_id_that_is_an
     assert host._answers.empty()
 
 
-def test_what_is_no_message_is_answered_without_an_id(host):
+def test_invalid_message_is_answered_without_id(host):
     a = b'{"jsonrpc":"2.0",'
     for line in (
         *(b"{", b"\xff", b"[" * 100_000, a + b'"id":1,"id":2,"method":"initialize"}'),
@@ -228,7 +228,7 @@ def test_what_is_no_message_is_answered_without_an_id(host):
     assert host.error() == (None, -32700, "body_too_large")
 
 
-def test_what_wants_no_answer_gets_none_and_does_nothing_and_a_request_stays_one_whatever_it_holds(host):
+def test_notification_gets_no_answer(host):
     notified = {"method": REMEMBER, "params": {"content": "nobody would learn of it"}}
     for document in notified, {"method": "session/cancel", "params": []}, {"id": 1, "result": {}}:
         host.line(**document)
@@ -239,7 +239,7 @@ def test_what_wants_no_answer_gets_none_and_does_nothing_and_a_request_stays_one
     assert host.begun.empty()
 
 
-def test_lines_are_cut_wherever_the_bytes_come_in_pieces_and_one_that_never_ends_is_not_kept():
+def test_lines_do_not_depend_on_chunk_borders():
     lines = Lines()
     cut = [line for piece in (b"on", b"e\ntwo\n\nth", b"ree", b"\nrest") for line in lines.feed(piece)]
     assert cut == [b"one", b"two", b"", b"three"]

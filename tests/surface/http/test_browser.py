@@ -44,7 +44,7 @@ FRAME = """<iframe sandbox="allow-scripts" src="/"></iframe>
 
 @pytest.mark.slow
 @needs_browser
-def test_a_page_of_an_allowed_origin_uses_the_daemon_and_no_other_page_reads_a_word(tmp_path):
+def test_only_page_of_allowed_origin_uses_daemon(tmp_path):
     told, answers = queue.Queue(), {}
 
     def answer(asked):

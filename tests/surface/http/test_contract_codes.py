@@ -102,7 +102,7 @@ def world(tmp_path_factory):
         yield World(served, model)
 
 
-def test_every_code_of_an_answer_is_told_where_it_is_so(daemon, world, monkeypatch, subtests):
+def test_every_answer_code_occurs(daemon, world, monkeypatch, subtests):
     seen, groups = set(), (of_requests, of_reviews, of_undos, of_the_content, of_the_policy, of_the_daemon)
     for code, sent in chain(refused(daemon), *(group(world, monkeypatch) for group in groups)):
         seen.add(code)
@@ -246,7 +246,7 @@ def assert_failed(failed, code):
         assert failed == failed | {"status": "failed", "error": failed["error"] | error}
 
 
-def test_every_code_of_a_task_is_told_of_one_that_fails(world, subtests):
+def test_every_task_code_occurs(world, subtests):
     seen, groups = set(), (of_minds, of_owners, of_races, of_daemons_that_end)
     for code, failed in chain(*(group(world) for group in groups)):
         seen.add(code)
@@ -330,7 +330,7 @@ def of_daemons_that_end(world):
 
 
 @pytest.mark.slow
-def test_what_its_deadline_ends_is_told_so_by_its_kind(tmp_path, model):
+def test_task_past_deadline_has_timeout_code_of_kind(tmp_path, model):
     policy = policy_file(tmp_path, require='"none"', seconds="1")
     with running(tmp_path, model, policy=policy) as daemon:
         for number in (1, 2):

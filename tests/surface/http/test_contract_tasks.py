@@ -55,7 +55,7 @@ def ada(daemon):
     return daemon.add("ada", "ada-id")
 
 
-def test_a_task_is_accepted_and_ends_in_the_shape_of_the_contract(daemon, subtests):
+def test_task_is_accepted_and_completed_in_contract_shape(daemon, subtests):
     before = datetime.now(UTC) - timedelta(seconds=1)
     for kind, body in BODIES.items():
         with subtests.test(kind):
@@ -81,7 +81,7 @@ def test_a_task_is_accepted_and_ends_in_the_shape_of_the_contract(daemon, subtes
     assert (type(over["result"]["dedupedEntries"]), type(over["result"]["rejected"])) == (int, int)
 
 
-def test_a_forget_tells_what_went_and_a_dry_run_what_would(daemon):
+def test_forget_reports_removed_entries_and_dry_run_previews(daemon):
     fact = {"content": "The user prefers umbrellas to raincoats", "scope": "user"}
     told = daemon.done("remember", fact)
     (path,) = told["result"]["filesTouched"]
@@ -96,7 +96,7 @@ def test_a_forget_tells_what_went_and_a_dry_run_what_would(daemon):
     assert (did, rel in daemon.files()) == (did | told, False)
 
 
-def test_end_of_fact_is_taken_and_reported_apart(http):
+def test_end_date_is_stored_and_reported_separately(http):
     daemon = http()
     now = datetime.now(UTC).astimezone()
     client, today, day = daemon.open_client(), str(now.date()), str((now + timedelta(days=90)).date())
@@ -130,7 +130,7 @@ def write_ups(daemon):
     return path
 
 
-def test_forget_with_a_failing_model_tells_the_reason(http):
+def test_forget_with_failing_model_reports_reason(http):
     daemon = http(ScriptedModel(FAILING), on_model_failure="fail")
     path, reason = write_ups(daemon), "the model scripted failed: no connection to models.example"
     error = daemon.done("forget", {"query": DESCRIPTION})["error"]
@@ -139,7 +139,7 @@ def test_forget_with_a_failing_model_tells_the_reason(http):
     assert path.exists()
 
 
-def test_forget_with_a_failing_model_falls_back_to_rules(http):
+def test_forget_with_failing_model_falls_back_to_rules(http):
     daemon = http(ScriptedModel(FAILING))
     path = write_ups(daemon)
     result = daemon.open_client().forget(DESCRIPTION).wait()
@@ -148,7 +148,7 @@ def test_forget_with_a_failing_model_falls_back_to_rules(http):
     assert not path.exists()
 
 
-def test_too_much_to_forget_fails_with_how_much_it_is_what_and_the_limit_and_a_dry_run_lists_all(http):
+def test_forget_over_limit_fails_and_dry_run_lists_all(http):
     daemon = http()
     paths = [f"user/sextant-{number:02}.md" for number in range(12)]
     for path in paths:
@@ -179,7 +179,7 @@ def test_too_much_to_forget_fails_with_how_much_it_is_what_and_the_limit_and_a_d
 
 
 @pytest.mark.threat("T-API-02", control="own_tasks")
-def test_a_client_cannot_tell_another_ones_task_from_one_that_there_is_not(daemon, ada):
+def test_foreign_task_is_answered_like_unknown_one(daemon, ada):
     """Nor the owner, where it asks in the name of another id, nor an id what another one asked."""
     task = daemon.done("dream", {}, token=ada, client="ada-id")["taskId"]
     plain = daemon.done("dream", {}, token=ada)["taskId"]
@@ -206,7 +206,7 @@ def test_a_client_cannot_tell_another_ones_task_from_one_that_there_is_not(daemo
 
 
 @pytest.mark.threat("T-API-04", control="registered_ids")
-def test_a_client_id_is_one_of_the_tokens_or_the_request_is_refused(daemon, ada):
+def test_client_id_must_belong_to_the_token(daemon, ada):
     names, fact = ("x_qwen_client_id", "x_muniment_client_id"), {"content": "The user is somebody"}
     for name in names:
         sent = {"token": ada, name: "ada-id"}
@@ -224,7 +224,7 @@ def test_a_client_id_is_one_of_the_tokens_or_the_request_is_refused(daemon, ada)
 
 
 @pytest.mark.threat("T-API-04", control="token_trust")
-def test_what_a_client_sends_is_trusted_no_more_than_its_token(daemon):
+def test_trust_of_client_is_limited_by_its_token(daemon):
     order = list(Trust)
     for given in order:
         token = daemon.add(f"trust-{given}", f"trust-{given}-1", trust=given)
@@ -242,7 +242,7 @@ def test_what_a_client_sends_is_trusted_no_more_than_its_token(daemon):
             assert f'"trust": "{least}"' in daemon.files()[path.removeprefix("user/")]
 
 
-def test_what_somebody_else_has_is_not_sent_twice_and_who_waits_is_answered_once_it_is_over(daemon):
+def test_etag_avoids_resending_and_long_poll_answers_at_end(daemon):
     for prefer in ("wait=50", "respond-async, wait = 50, foo"):
         task_id = daemon.submit("dream", {})
         whole = daemon.get(path_of(task_id), prefer=prefer)
@@ -255,7 +255,7 @@ def test_what_somebody_else_has_is_not_sent_twice_and_who_waits_is_answered_once
     assert daemon.get(path_of(task_id), if_none_match='"other"').content == whole.content
 
 
-def test_a_client_of_the_first_contract_polls_to_one_of_the_ends_that_it_knows(held, model):
+def test_old_client_polls_until_known_status(held, model):
     """It asks for no proof, prefers nothing sensible, and is told at once how the task stands."""
     who = {"token": held.client, "x_qwen_client_id": "client-1"}
     task_id = held.submit("remember", {"content": "The user keeps a client of 2025"}, **who)
@@ -270,7 +270,7 @@ def test_a_client_of_the_first_contract_polls_to_one_of_the_ends_that_it_knows(h
 
 
 @pytest.mark.threat("T-API-06", control="repeats")
-def test_a_request_that_is_sent_again_is_the_same_task_also_where_no_other_has_a_place(held, model):
+def test_repeated_idempotency_key_returns_same_task(held, model):
     body = {"content": "The user prefers one to two"}
 
     def send(body=body, **more):
@@ -299,7 +299,7 @@ def test_a_request_that_is_sent_again_is_the_same_task_also_where_no_other_has_a
 
 
 @pytest.mark.threat("T-API-03", control="lane_caps")
-def test_who_floods_the_lane_is_told_to_come_again_and_tidying_leaves_room_for_facts(held):
+def test_full_lane_answers_429_and_keeps_places_for_facts(held):
     def refused(*kinds):
         for kind in kinds:
             answer = held.post(f"{BASE}/{kind}", BODIES[kind], token=held.client)
@@ -317,7 +317,7 @@ def test_who_floods_the_lane_is_told_to_come_again_and_tidying_leaves_room_for_f
     refused("remember")
 
 
-def test_of_a_long_list_no_more_is_written_out_than_a_page(held, monkeypatch):
+def test_list_renders_one_page_only(held, monkeypatch):
     written, rendered = [], routes.rendered
     monkeypatch.setattr(routes, "PAGE", 2)
     monkeypatch.setattr(routes, "rendered", lambda *of: written.append(of) or rendered(*of))
@@ -329,7 +329,7 @@ def test_of_a_long_list_no_more_is_written_out_than_a_page(held, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_list_is_read_page_by_page_while_it_grows(daemon):
+def test_list_pages_are_stable_while_list_grows(daemon):
     made, who = [], {"token": daemon.add("pages", "pages-1"), "client": "pages-1"}
     for _ in range(15):
         made += [daemon.submit("dream", {}, **who) for _ in range(7)]
@@ -341,7 +341,7 @@ def test_the_list_is_read_page_by_page_while_it_grows(daemon):
     assert [task["taskId"] for task in (*first["tasks"], *second["tasks"])] == made[::-1]
 
 
-def test_the_list_shows_those_of_a_status_and_refuses_one_that_there_is_not(daemon):
+def test_list_filters_by_status_and_rejects_unknown_one(daemon):
     done = daemon.done("dream", {}, token=daemon.client)["taskId"]
     for status, found in ("completed", True), ("cancelled", False):
         listed = daemon.get(f"{BASE}/tasks?status={status}", token=daemon.client).json()["tasks"]
@@ -354,7 +354,7 @@ def test_the_list_shows_those_of_a_status_and_refuses_one_that_there_is_not(daem
 # -- what a client's tidying may do ----------------------------------------------------------------------
 
 
-def test_what_a_clients_dream_would_remove_waits_for_the_owner_whose_own_removes_it(alone):
+def test_removals_of_client_dream_wait_for_owner(alone):
     facts = {f"{number}.md": f"The user has been to city number {number}\n" for number in range(8)}
     facts |= dict.fromkeys(("a.md", "b.md"), "The user prefers tea\n")
     for name, fact in facts.items():
@@ -372,12 +372,12 @@ def test_what_a_clients_dream_would_remove_waits_for_the_owner_whose_own_removes
     assert told[0] == told[1]
 
 
-def test_every_scope_is_let_through_while_nobody_knows_which_there_are():
+def test_every_scope_is_accepted_while_scopes_are_unknown():
     asked = asking.remember({"content": "x", "scope": "team"}, SimpleNamespace(is_open=False, scopes=dict))
     assert asked.arguments["scope"] == "team"
 
 
-def test_erase_requires_dry_run_and_refuses_yes(alone):
+def test_erase_requires_dry_run_and_rejects_yes(alone):
     done = alone.done("remember", {"content": "The harbour master is called Ingrid", "scope": "user"})
     (path,) = done["result"]["filesTouched"]
     yes = [{"yes": each} for each in (False, True)]  # As clients asked, or not, before `dryRun`.
@@ -404,7 +404,7 @@ def test_erase_requires_dry_run_and_refuses_yes(alone):
 # -- what the owner alone may do, and what other programs of the owner do beside the daemon ------------------
 
 
-def test_what_the_owner_undoes_and_erases_is_told_by_its_source_and_the_audit_head_grows_with_it(alone):
+def test_undo_and_erase_events_name_source_and_extend_audit(alone):
     head = alone.get(f"{BASE}/audit/head").json()
     done = alone.done("remember", {"content": "The user prefers undo to regret", "scope": "user"})
     (path,) = done["result"]["filesTouched"]
@@ -426,7 +426,7 @@ def test_what_the_owner_undoes_and_erases_is_told_by_its_source_and_the_audit_he
     assert {(data["scope"], *data["touchedScopes"]) for data in told.values()} == {("managed", "user")}
 
 
-def test_what_others_write_beside_the_daemon_is_seen_by_the_next_task_and_told_to_who_follows(alone):
+def test_external_writes_are_seen_by_tasks_and_followers(alone):
     (path,) = alone.done("remember", {"content": "The user prefers red pens"})["result"]["filesTouched"]
     ours = alone.root() / path.removeprefix("user/")
     ours.write_text(ours.read_text(encoding="utf-8") + "\nBy hand: blue pens on Sundays.\n", encoding="utf-8")
@@ -442,7 +442,7 @@ def test_what_others_write_beside_the_daemon_is_seen_by_the_next_task_and_told_t
     assert (seen.type, seen.data["source"]) == ("memory_changed", "workspace_memory_remember")
 
 
-def test_a_review_is_listed_in_the_workspace_of_its_roots_and_in_no_other(tmp_path):
+def test_review_is_listed_only_in_its_workspace(tmp_path):
     (tmp_path / "other" / ".git").mkdir(parents=True)
     policy = policy_file(tmp_path, require='"none"', project='{ trust = "owner", commit = "review" }')
     workspaces = (tmp_path / "work", tmp_path / "other")
@@ -484,7 +484,7 @@ OTHER_BODIES = [  # where, body, code
 ]
 
 
-def test_what_is_the_owners_no_client_may(daemon):
+def test_owner_operations_are_denied_to_clients(daemon):
     owners = {each.path.removeprefix(BASE): each.method for each in OPERATIONS if each.owner_only}
     assert set(owners) == {
         *("/review", "/review/{reviewId}", "/review/{reviewId}/approve", "/review/{reviewId}/reject"),
@@ -500,7 +500,7 @@ def test_what_is_the_owners_no_client_may(daemon):
         assert daemon.send(method, path, b"{", token=daemon.client).status_code in {400, 403}
 
 
-def test_a_body_that_is_none_is_refused_by_its_code(daemon, subtests):
+def test_invalid_body_is_rejected_with_its_code(daemon, subtests):
     for field, (code, values) in FACT_BODIES.items():
         for value in values:
             with subtests.test(f"{field[:20]}: {str(value)[:20]!r}" if value != 10**4000 else "long number"):
@@ -512,7 +512,7 @@ def test_a_body_that_is_none_is_refused_by_its_code(daemon, subtests):
             assert daemon.problem("POST", f"{BASE}/{kind}", body) == (400, code)
 
 
-def test_a_flood_of_fields_never_comes_to_the_model(monkeypatch):
+def test_many_unknown_fields_never_reach_validation(monkeypatch):
     many, seen, body = {f"k{number}": 0 for number in range(50_000)}, [], contract.RememberBody
     real = body.model_validate
     monkeypatch.setattr(body, "model_validate", lambda sent: (seen.append(sent), real(sent))[1])
@@ -521,7 +521,7 @@ def test_a_flood_of_fields_never_comes_to_the_model(monkeypatch):
     assert seen == [{}, {"content": "x", "source": {}}]
 
 
-def test_nothing_at_all_has_no_content_and_no_query_but_is_a_dream_of_any_media_type(daemon):
+def test_empty_body_is_valid_for_dream_only(daemon):
     for body in (None, b"", b" \r\n\t", {}):
         for media_type in ("application/json",) if body == {} else ("application/json", "text/plain", ""):
             more = {"content_type": media_type}
@@ -530,7 +530,7 @@ def test_nothing_at_all_has_no_content_and_no_query_but_is_a_dream_of_any_media_
             daemon.wait(daemon.submit("dream", body, **more))
 
 
-def test_content_is_trimmed_before_it_is_measured_and_a_context_mode_that_is_null_is_the_usual_one(daemon):
+def test_content_is_trimmed_and_null_context_is_default(daemon):
     for text in ("x" * MAX_FACT_BYTES, "é" * (MAX_FACT_BYTES // 2)):
         daemon.cancel(daemon.remember(f" \n\t{text}{' ' * 1000}"))
     for sent, told in ({"contextMode": None}, "workspace"), ({"contextMode": "clean"}, "clean"):
@@ -538,7 +538,7 @@ def test_content_is_trimmed_before_it_is_measured_and_a_context_mode_that_is_nul
         assert accepted["contextMode"] == told == daemon.wait(accepted["taskId"])["contextMode"]
 
 
-def test_the_first_thing_that_is_wrong_is_what_is_told(daemon):
+def test_first_error_of_request_is_reported(daemon):
     body = {"content": " ", "contextMode": "x", "scope": "", "more": 1}
     told, more = [], {"token": daemon.client, "client": "x"}
     for right in {"content": "x"}, {"contextMode": "clean"}, {"more": None}, {"scope": "user"}, {}:
@@ -548,7 +548,7 @@ def test_the_first_thing_that_is_wrong_is_what_is_told(daemon):
     assert told == [f"invalid_{name}" for name in names]
 
 
-def test_availability_counts_after_the_body_and_the_client_and_before_the_queue(held, model):
+def test_availability_is_checked_after_body_and_before_queue(held, model):
     fact, daemon = {"content": "The user has moved"}, held
     accepted = [daemon.remember(f"The user waits {number}") for number in range(MAX_PENDING)]
     assert daemon.problem("POST", f"{BASE}/remember", fact) == (429, "remember_queue_full")
@@ -561,7 +561,7 @@ def test_availability_counts_after_the_body_and_the_client_and_before_the_queue(
     assert {daemon.wait(task_id)["status"] for task_id in accepted} <= {"failed", "completed"}
 
 
-def test_a_workspace_is_named_by_its_key_or_its_path_and_a_session_by_any_name(daemon):
+def test_workspace_is_named_by_key_or_path(daemon):
     task_id = daemon.done("remember", TABLES)["taskId"]
     short = daemon.get(f"{BASE}/remember/{task_id}")
     for name in (daemon.key, quote(str(daemon.work), safe="")):
@@ -575,7 +575,7 @@ def test_a_workspace_is_named_by_its_key_or_its_path_and_a_session_by_any_name(d
             assert re.fullmatch(r"[0-9a-f]{8}-\d+", follower.start().last_id)
 
 
-def test_capabilities_say_what_the_contract_says(daemon):
+def test_capabilities_match_the_contract(daemon):
     told = daemon.get("/capabilities").json()
     assert told["workspace"] == daemon.key
     modes = {"modes": ["workspace", "clean"], "scopes": ["project", "user"]}

@@ -53,7 +53,7 @@ def ended(daemon, task_id):
 # -- the lane ------------------------------------------------------------------------------------------
 
 
-def test_tasks_run_one_at_a_time_in_the_order_of_acceptance_and_what_waits_is_cancelled(held, model):
+def test_tasks_run_in_order_and_queued_one_is_cancelled(held, model):
     accepted = [held.submit(*KINDS[number % 3]) for number in range(9)]
     model.wait_until_asked()
     assert [held.look(task_id)["status"] for task_id in accepted] == ["running", *["queued"] * 8]
@@ -71,7 +71,7 @@ def test_tasks_run_one_at_a_time_in_the_order_of_acceptance_and_what_waits_is_ca
     assert [each for each in told if each[1] != "queued" and each[0] != doomed] == order
 
 
-def test_what_runs_is_cancelled_with_worker_and_request_by_request_or_backstop(tmp_path, monkeypatch, model):
+def test_running_task_is_cancelled_by_request_or_backstop(tmp_path, monkeypatch, model):
     us, runs = os.getpid(), (("remember", FACT), ("forget", {"query": "user owns bicycle"}))
     for way in "cancel", "backstop":
         with running(tmp_path, model, workers=True) as daemon:
@@ -103,7 +103,7 @@ def assert_dead(daemon, reason):
     assert told == (told[0] | dead, told[1] | unready)
 
 
-def test_a_lane_whose_thread_broke_takes_no_tasks_and_is_told_to_whoever_asks(tmp_path, monkeypatch):
+def test_lane_with_dead_thread_rejects_tasks_and_is_not_ready(tmp_path, monkeypatch):
     with running(tmp_path, broken=True) as daemon:
         assert daemon.get("/readyz").status_code == 200
         (runner,) = daemon.core._runners.values()
@@ -120,7 +120,7 @@ def test_a_lane_whose_thread_broke_takes_no_tasks_and_is_told_to_whoever_asks(tm
 # -- the owner, the disk, the ledger --------------------------------------------------------------------
 
 
-def test_neither_what_the_owner_asks_for_nor_a_disk_that_hangs_holds_up_others(alone, monkeypatch):
+def test_owner_operations_and_hanging_disk_block_no_one(alone, monkeypatch):
     begun, release = threading.Semaphore(0), threading.Event()
 
     def hang(*_):
@@ -148,7 +148,7 @@ def test_neither_what_the_owner_asks_for_nor_a_disk_that_hangs_holds_up_others(a
     assert alone.get(REVIEW).status_code == 200
 
 
-def test_a_ledger_that_is_gone_takes_no_tasks(alone):
+def test_missing_ledger_rejects_tasks(alone):
     moved = (alone.state / "ledger.db").rename(alone.state / "moved.db")
     assert_dead(alone, "ledger_gone")
     moved.rename(alone.state / "ledger.db")
@@ -167,7 +167,7 @@ def workspace(tmp_path, opened):
     return opened.enter_context(closing(made))
 
 
-def test_a_root_that_was_replaced_is_said_so_once_and_then_bound_anew(workspace):
+def test_replaced_root_is_reported_once_then_rebound(workspace):
     """What uses the old roots keeps them until the end, and what recalls from them is another one."""
     first, recaller, names = workspace.place(), workspace.recaller(), dict(workspace.scopes())
     assert workspace.place() is first
@@ -188,7 +188,7 @@ def test_a_root_that_was_replaced_is_said_so_once_and_then_bound_anew(workspace)
     assert {root.root.fd for root in held} == {-1}
 
 
-def test_roots_whose_names_cannot_be_told_are_closed_again(workspace, monkeypatch):
+def test_roots_without_readable_keys_are_closed(workspace, monkeypatch):
     seen = []
 
     def broken(_, root):
@@ -205,7 +205,7 @@ def test_roots_whose_names_cannot_be_told_are_closed_again(workspace, monkeypatc
 # -- the end ---------------------------------------------------------------------------------------------
 
 
-def test_a_stop_cancels_what_the_owner_asked_for_and_waits_for_it(tmp_path):
+def test_stop_cancels_owner_operation_and_waits(tmp_path):
     with running(tmp_path, grace=0) as daemon, ThreadPoolExecutor(1) as threads:
         task = daemon.done("remember", FACT)["taskId"]
         waits, inner = threading.Event(), daemon.core._owner_threads.submit
@@ -218,7 +218,7 @@ def test_a_stop_cancels_what_the_owner_asked_for_and_waits_for_it(tmp_path):
         assert not daemon.core._owners
 
 
-def test_a_stop_that_fails_is_over_all_the_same(alone, monkeypatch):
+def test_failed_stop_counts_as_stopped(alone, monkeypatch):
     async def fail(_):
         raise OSError("the disk is gone")
 
@@ -229,7 +229,7 @@ def test_a_stop_that_fails_is_over_all_the_same(alone, monkeypatch):
     alone.daemon._stopping = None
 
 
-def test_a_request_that_the_stop_cuts_off_is_told_so(tmp_path, monkeypatch):
+def test_request_cut_by_stop_is_answered_with_draining(tmp_path, monkeypatch):
     monkeypatch.setattr("muniment.server.service._LINGER_SECONDS", 0.1)
     with running(tmp_path, grace=0, broken=True) as daemon, ThreadPoolExecutor(1) as threads:
         begun = threading.Event()
@@ -263,7 +263,7 @@ def stopping(held, model, grace):
         assert stop.result(STOP_SECONDS)
 
 
-def test_what_runs_may_end_within_the_grace_and_what_waits_be_cancelled_or_left(held, model, tmp_path):
+def test_stop_with_grace_completes_running_and_keeps_queued(held, model, tmp_path):
     with stopping(held, model, STOP_SECONDS) as (tasks, waits):
         assert held.problem("POST", f"{BASE}/remember", FACT) == DRAINING
         assert held.cancel(tasks[2]).json()["status"] == "cancelled"
@@ -276,7 +276,7 @@ def test_what_runs_may_end_within_the_grace_and_what_waits_be_cancelled_or_left(
         assert (told, len(daemon.files())) == (["completed", "completed", "cancelled"], 2)
 
 
-def test_what_runs_beyond_the_grace_is_put_back_and_who_waits_is_told_as_it_is(held, model, tmp_path):
+def test_stop_without_grace_requeues_running_task(held, model, tmp_path):
     with stopping(held, model, 0) as (tasks, waits), held.follow() as follower:
         follower.start()
         held.run(held.daemon.stop())
@@ -293,7 +293,7 @@ def test_what_runs_beyond_the_grace_is_put_back_and_who_waits_is_told_as_it_is(h
 # -- a program that embeds it ----------------------------------------------------------------------------
 
 
-def test_a_program_embeds_a_daemon_on_its_own_loop_and_is_left_as_it_was(tmp_path):
+def test_embedded_daemon_leaves_no_thread_or_handler(tmp_path):
     """No thread, no child, no descriptor and no signal handler stays; a second daemon refuses meanwhile."""
     (tmp_path / "work" / ".git").mkdir(parents=True)
     options = Options(Settings(tmp_path / "home"), (tmp_path / "work",), grace=1.0)
@@ -328,7 +328,7 @@ def over(events):
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("seed", range(7))
-def test_a_daemon_that_is_killed_loses_nothing_does_nothing_twice_and_leaves_its_place(tmp_path, seed):
+def test_killed_daemon_loses_and_repeats_nothing(tmp_path, seed):
     rng, events = random.Random(seed), []
     with HeldModel() as model, serving(tmp_path, *model.flags) as daemon:
         document = daemon.home / "state" / "daemon.json"
@@ -387,7 +387,7 @@ def check(daemon, ends, events):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", ["worker", "zygote"])
-def test_a_worker_that_is_killed_ends_its_task_alone_and_a_zygote_is_replaced(start_daemon, model, killed):
+def test_killed_worker_fails_its_task_and_zygote_is_replaced(start_daemon, model, killed):
     daemon = start_daemon(*model.flags)
     daemon.wait(daemon.remember("The user warms up"))
     zygote, asked = daemon.children(), len(model.server.requests)
@@ -408,7 +408,7 @@ def test_a_worker_that_is_killed_ends_its_task_alone_and_a_zygote_is_replaced(st
 
 
 @pytest.mark.slow
-def test_the_workers_of_a_daemon_that_is_killed_end_with_it(start_daemon, model):
+def test_workers_of_killed_daemon_exit(start_daemon, model):
     daemon = start_daemon(*model.flags)
     model.hold()
     asked = len(model.server.requests)
@@ -429,7 +429,7 @@ DESCRIPTORS, BURST = 160, 400
 
 
 @pytest.mark.threat("T-API-09", control="descriptors_left")
-def test_a_fact_is_remembered_while_others_hold_all_connections(start_daemon):
+def test_remember_works_while_others_use_all_connections(start_daemon):
     daemon = start_daemon()
     resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
     address = ("127.0.0.1", int(daemon.url.rpartition(":")[2]))

@@ -28,7 +28,7 @@ def ends(*task_ids):
     return condition
 
 
-def test_a_commit_is_told_once_in_its_place_and_only_where_there_was_one(scripted):
+def test_commit_event_is_streamed_once_in_order(scripted):
     """And each turn of the model without a word of it."""
     start = scripted.cursor(0)
     with scripted.follow() as follower:
@@ -52,7 +52,7 @@ def test_a_commit_is_told_once_in_its_place_and_only_where_there_was_one(scripte
     assert [event.id for event in whole] == [f"{start[:-2]}-{number + 1}" for number in range(len(whole))]
 
 
-def test_a_task_is_told_to_who_asked_and_the_owner_and_a_change_to_everybody(daemon):
+def test_task_event_goes_to_its_client_and_change_to_all(daemon):
     ann, ben = daemon.add("ann", "ann-id"), daemon.add("ben")
     start, secret = daemon.cursor(daemon.core.stream.last), "The user prefers privacy to fame"
     task_id = daemon.done("remember", {"content": secret}, token=ann, client="ann-id")["taskId"]
@@ -67,7 +67,7 @@ def test_a_task_is_told_to_who_asked_and_the_owner_and_a_change_to_everybody(dae
         assert changes == ["ann-id"]
 
 
-def test_a_workspace_is_told_of_its_own_roots_and_of_nobody_elses_tasks(tmp_path):
+def test_workspace_receives_events_of_its_own_roots(tmp_path):
     """And has a lane, tasks and a project of its own."""
     other = tmp_path / "other"
     (other / ".git").mkdir(parents=True)
@@ -104,7 +104,7 @@ def test_a_workspace_is_told_of_its_own_roots_and_of_nobody_elses_tasks(tmp_path
     assert changed(seen_there) == {project: ["project"], user: ["user"], both: ["project", "user"]}
 
 
-def test_a_cancel_is_told_by_its_name_only_to_who_did_it_by_token_and_id(scripted, model):
+def test_only_canceller_sees_cancelled_status(scripted, model):
     eve = scripted.add("eve", "window-1", "window-2")
     model.hold()
     whose = {"owner": {}, "plain": {"token": eve}, "window": {"token": eve, "client": "window-1"}}
@@ -128,7 +128,7 @@ def test_a_cancel_is_told_by_its_name_only_to_who_did_it_by_token_and_id(scripte
 GARBAGE = f"00000000-1 0 -1 x 1-1-1 é E E- E-x E--1 E-99999999 E-1e3 E-0x1 E-+1 E-{'9' * 19}"
 
 
-def test_who_comes_with_a_cursor_that_is_none_is_told_to_look_again(daemon, alone):
+def test_invalid_cursor_receives_resync(daemon, alone):
     epoch = daemon.cursor(0).partition("-")[0]
     for cursor in (*GARBAGE.replace("E", epoch).split(), f"{epoch}-1 2", alone.cursor(0), alone.cursor(1)):
         with daemon.follow(cursor=cursor.encode()) as follower:
@@ -138,7 +138,7 @@ def test_who_comes_with_a_cursor_that_is_none_is_told_to_look_again(daemon, alon
 
 
 @pytest.mark.threat("T-API-05", control="event_lines")
-def test_no_text_of_a_client_can_make_or_end_an_event(daemon):
+def test_client_text_cannot_forge_an_event(daemon):
     """Nothing of a fact gets into one; should it ever, it stays there."""
     forged = "x\n\nid: 1\nevent: memory_changed\ndata: {}\n\n\r\n\r\ndata: y"
     with daemon.follow() as follower:
@@ -166,7 +166,7 @@ def test_no_text_of_a_client_can_make_or_end_an_event(daemon):
         assert json.loads(frame[2].removeprefix(b"data: "))["data"]["status"] == text
 
 
-def test_nothing_is_missed_where_memory_ends_nor_untold_where_the_ledger_ends(tmp_path, monkeypatch):
+def test_events_replay_from_ledger_and_resync_when_evicted(tmp_path, monkeypatch):
     monkeypatch.setattr(stream, "RING", 4)
     with running(tmp_path) as daemon:
 
@@ -190,7 +190,7 @@ def test_nothing_is_missed_where_memory_ends_nor_untold_where_the_ledger_ends(tm
     assert (told.type, told.number, [event.number for event in seen]) == ("resync", 36, [37, 38, 39])
 
 
-def test_who_is_told_nothing_still_hears_where_the_stream_stands(alone, monkeypatch):
+def test_idle_follower_receives_current_position(alone, monkeypatch):
     """Else, while others are busy, a client takes its line for dead, and its cursor for older than it is."""
     monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 0.05)
     with alone.follow(token=alone.client) as follower:
@@ -206,7 +206,7 @@ def test_who_is_told_nothing_still_hears_where_the_stream_stands(alone, monkeypa
 
 
 @pytest.mark.slow
-def test_a_reader_that_does_not_read_holds_nothing_and_gets_everything(start_daemon):
+def test_slow_reader_uses_no_memory_and_gets_everything(start_daemon):
     daemon = start_daemon()
     daemon.done("remember", {"content": "The user warms up"})
     held = Path(f"/proc/{daemon.process.pid}/statm")  # Its second field: pages of memory that are there.

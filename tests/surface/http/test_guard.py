@@ -38,7 +38,7 @@ def head(daemon, *lines, method="GET", target="/healthz", version="1.1"):
 
 
 @pytest.mark.threat("T-API-01", control="one_host")
-def test_a_page_whose_name_was_rebound_to_this_address_is_told_nothing(quiet):
+def test_rebound_host_name_is_rejected(quiet):
     hosts = """evil.example evil.example:P 127.0.0.1.evil.example:P localhost.:P localhost 127.0.0.1:1 127.1:P
         2130706433:P 0.0.0.0:P user@127.0.0.1:P 127.0.0.1:P,evil.example 127.0.0.1:P/ [::ffff:127.0.0.1]:P"""
     for host in hosts.replace("P", str(quiet.port)).split():
@@ -49,7 +49,7 @@ def test_a_page_whose_name_was_rebound_to_this_address_is_told_nothing(quiet):
         assert quiet.ask("GET", target, host="evil.example").code == MISDIRECTED
 
 
-def test_one_host_is_named_once_and_over_the_unix_socket_any_one(quiet):
+def test_exactly_one_host_is_required_over_tcp(quiet):
     assert quiet.raw(head(quiet)).code == NO_HTTP
     for address in quiet.tcp, quiet.unix:
         assert quiet.raw(head(quiet, version="1.0"), address).code == MISDIRECTED
@@ -70,7 +70,7 @@ def test_one_host_is_named_once_and_over_the_unix_socket_any_one(quiet):
 
 @pytest.mark.threat("T-API-01", control="own_origin")
 @pytest.mark.parametrize("where", WHERE)
-def test_a_page_of_another_origin_is_refused_even_with_the_token(quiet, where):
+def test_foreign_origin_is_rejected_even_with_token(quiet, where):
     origins = """null NULL http://evil.example https://127.0.0.1:P http://127.0.0.1 http://127.0.0.1:1
         http://127.0.0.1:P.evil.example http://evil.example:P http://127.0.0.1:P/ file://
         chrome-extension://abcdef"""
@@ -79,7 +79,7 @@ def test_a_page_of_another_origin_is_refused_even_with_the_token(quiet, where):
         assert quiet.ask("GET", "/healthz", header, address=getattr(quiet, where)).code == FOREIGN, origin
 
 
-def test_our_own_origin_is_let_through_but_not_twice_and_what_a_browser_says_of_the_site_counts(quiet):
+def test_own_origin_is_accepted_once_and_fetch_site_counts(quiet):
     ours, site = f"Origin: http://{quiet.host}", "Sec-Fetch-Site: "
     for header in ours, f"Origin: http://LOCALHOST:{quiet.port}", f"{site}same-origin", f"{site}none":
         assert quiet.ask("GET", "/healthz", header).status == 200
@@ -88,7 +88,7 @@ def test_our_own_origin_is_let_through_but_not_twice_and_what_a_browser_says_of_
         assert quiet.ask("GET", "/healthz", *headers).code == FOREIGN, headers
 
 
-def test_a_preflight_is_granted_nothing(quiet):
+def test_preflight_of_foreign_origin_is_rejected(quiet):
     asks = [f"Access-Control-Request-{each}" for each in ("Method: POST", "Headers: authorization")]
     answer = quiet.ask("OPTIONS", f"{BASE}/remember", "Origin: http://evil.example", *asks, token="")
     assert (answer.code, "access-control" in str(answer.headers)) == (FOREIGN, False)
@@ -97,7 +97,7 @@ def test_a_preflight_is_granted_nothing(quiet):
 
 
 @pytest.mark.threat("T-API-01", control="json_alone")
-def test_a_form_is_refused_whatever_it_holds(quiet):
+def test_form_media_types_are_rejected(quiet):
     types = """text/plain application/x-www-form-urlencoded multipart/form-data;boundary=x
         application/json-seq text/plain;application/json"""
     for media_type in ("", *types.split()):
@@ -108,7 +108,7 @@ def test_a_form_is_refused_whatever_it_holds(quiet):
 # -- G3: paths -----------------------------------------------------------------------------------------
 
 
-def test_no_other_spelling_of_a_path_or_a_workspace_leads_anywhere(quiet):
+def test_other_spellings_of_paths_are_not_found(quiet):
     paths = r"""//healthz /./healthz /../healthz /x/../healthz /healthz/ /healthz/. /healthz// /%2fhealthz
         /%2Fhealthz /%2e/healthz /health%7a /healthz%00 /healthz; /healthz;x=1 /healthz%20
         /healthz%0d%0aX:%20y /healthz%c0%af /%c0%ae%c0%ae/healthz /%u002fhealthz /healthz%
@@ -132,7 +132,7 @@ def test_no_other_spelling_of_a_path_or_a_workspace_leads_anywhere(quiet):
 
 
 @pytest.mark.threat("T-API-01", control="bearer_tokens")
-def test_without_a_token_nothing_is_told_over_tcp_not_even_what_is_there(quiet):
+def test_request_without_token_is_unauthorized_for_any_path(quiet):
     paths = "/healthz /readyz /openapi.json /capabilities /metrics /nothing /workspaces/x/memory/tasks"
     for path in (f"{BASE}/tasks", *paths.split()):
         for method, body in ("GET", None), ("POST", {}), ("PUT", None):
@@ -140,7 +140,7 @@ def test_without_a_token_nothing_is_told_over_tcp_not_even_what_is_there(quiet):
 
 
 @pytest.mark.parametrize("where", WHERE)
-def test_a_token_that_is_not_exactly_one_of_ours_is_nobodys(quiet, where, tmp_path):
+def test_inexact_token_is_unauthorized(quiet, where, tmp_path):
     token = quiet.token
     with running(tmp_path / "other") as other:
         assert other.ask("GET", "/healthz", token=other.client).status == 200
@@ -169,7 +169,7 @@ for sent in sys.stdin.buffer.read().split(b"@"):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
-def test_another_user_who_came_to_the_unix_socket_is_nobody_without_a_token(quiet):
+def test_other_user_on_unix_socket_needs_token(quiet):
     sent = b"@".join(quiet.request("GET", "/healthz", token=token) for token in ("", quiet.client))
     socket, program = quiet.base / "d.sock", [sys.executable, "-IS", "-c", STRANGER]
     try:
@@ -182,7 +182,7 @@ def test_another_user_who_came_to_the_unix_socket_is_nobody_without_a_token(quie
     assert re.findall(rb"HTTP/1.1 (\d+)", done.stdout) == [b"401", b"200"], done.stderr
 
 
-def test_a_process_of_the_overflow_user_knows_nobody_by_the_socket(monkeypatch, tmp_path):
+def test_overflow_user_is_not_identified_by_socket(monkeypatch, tmp_path):
     """Every user that a namespace does not map looks like that one."""
     told = tmp_path / "overflowuid"
     monkeypatch.setattr(guard, "_OVERFLOW", told)
@@ -213,7 +213,7 @@ def hello(daemon, name, nonce=NONCE, **more):
     return daemon.ask("GET", f"/hello?token={name}&nonce={nonce}", **{"token": "", **more})
 
 
-def test_each_token_is_proved_for_a_nonce_and_an_address(quiet, monkeypatch):
+def test_hello_proves_token_for_nonce_and_address(quiet, monkeypatch):
     monkeypatch.setattr(guard, "MAX_HELLOS", 10_000)
     proofs = set()
     for token in quiet.token, quiet.client:
@@ -229,7 +229,7 @@ def test_each_token_is_proved_for_a_nonce_and_an_address(quiet, monkeypatch):
 
 
 @pytest.mark.threat("T-API-10", control="decoys")
-def test_who_has_no_token_cannot_tell_which_there_are(quiet):
+def test_hello_answers_unknown_token_with_decoy(quiet):
     """What is said of a token that is none looks the same, each time."""
     names = [named(each)[0] for each in (quiet.token, quiet.client, secrets.token_urlsafe())]
     shapes, proofs = set(), set()
@@ -242,7 +242,7 @@ def test_who_has_no_token_cannot_tell_which_there_are(quiet):
     assert (len(shapes), len(proofs)) == (1, 4)
 
 
-def test_nothing_else_is_told_without_a_token_and_no_more_often_than_it_may(quiet, monkeypatch):
+def test_hello_is_only_endpoint_without_token_and_rate_limited(quiet, monkeypatch):
     name, _ = named(quiet.token)
     good = f"/hello?token={name}&nonce={NONCE}"
     for query in "", f"?token={name}", f"?token={name}x&nonce={NONCE}", f"?token={name}&nonce={'g' * 64}":
@@ -279,7 +279,7 @@ def taken(shares, token):
     return len(shares) - before
 
 
-def test_a_client_gets_half_all_clients_leave_the_owner_some_and_the_owner_may_have_all():
+def test_client_share_is_limited_and_owner_has_reserve():
     shares, half = Shares(CAP, 3), CAP // 2
     got = [taken(shares, token) for token in ("one", "other", "third", OWNER)]
     assert got == [half, CAP - RESERVE - half, 0, RESERVE]
@@ -313,7 +313,7 @@ def shut_out(daemon, model, tokens, request, shares):
 
 
 @pytest.mark.threat("T-API-03", control="shares")
-def test_bodies_that_do_not_come_waits_and_followers_of_one_token_keep_nobody_out(held, model, monkeypatch):
+def test_slow_requests_of_one_token_block_no_one_else(held, model, monkeypatch):
     tokens = held.client, held.add("two"), held.token
     held.remember("The user waits")
     tasks = {token: held.submit("dream", {}, token=token) for token in tokens}
@@ -328,7 +328,7 @@ def test_bodies_that_do_not_come_waits_and_followers_of_one_token_keep_nobody_ou
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_revoked_token_is_told_nothing_more_on_any_line(held, model, opened, monkeypatch, again):
+def test_revoked_token_is_unauthorized_on_open_connections(held, model, opened, monkeypatch, again):
     monkeypatch.setattr(stream, "CHECK_SECONDS", 0.0)
     token, lines = held.add("passing"), [opened.enter_context(held.line()) for _ in range(2)]
     task = held.remember("The user waits", token=token)
@@ -351,7 +351,7 @@ def test_a_revoked_token_is_told_nothing_more_on_any_line(held, model, opened, m
     assert list(follower) == []
 
 
-def test_followers_are_not_counted_among_the_requests_at_once(quiet, monkeypatch):
+def test_followers_do_not_count_as_answering_requests(quiet, monkeypatch):
     monkeypatch.setattr(quiet.guard.answering, "cap", 1)
     with quiet.line() as follower, quiet.line() as second:
         for line in (follower, second):
@@ -363,7 +363,7 @@ def test_followers_are_not_counted_among_the_requests_at_once(quiet, monkeypatch
 # -- G6: what every answer has ---------------------------------------------------------------------------
 
 
-def test_every_answer_has_the_headers_that_keep_a_browser_from_using_it(quiet):
+def test_every_answer_has_security_headers(quiet):
     sent = [quiet.request("GET", path) for path in ("/healthz", "/metrics", f"{BASE}/events", "/nothing")]
     sent += [quiet.request("GET", "/healthz", **each) for each in ({"token": ""}, {"host": "evil.example"})]
     sent += [quiet.request("PUT", "/healthz"), quiet.request("GET", "/healthz", "Origin: null")]
@@ -376,7 +376,7 @@ def test_every_answer_has_the_headers_that_keep_a_browser_from_using_it(quiet):
         assert (answer.values("server"), "access-control" in str(answer.headers)) == ([], False)
 
 
-def test_a_route_that_breaks_says_so_without_what_was_raised(alone, monkeypatch, caplog):
+def test_broken_route_hides_exception_text(alone, monkeypatch, caplog):
     """In the middle of an answer its length is not known: the client sees that the last chunk is missing.
 
     The server closes the connection after it has logged why, so the log is whole by then.
@@ -412,7 +412,7 @@ EMPTY, READ = b'{"content": ""}', (400, "invalid_content")
 # -- headers -------------------------------------------------------------------------------------------
 
 
-def test_a_header_that_has_two_meanings_is_no_http(quiet):
+def test_ambiguous_header_is_invalid_http(quiet):
     length, encoding = b"Content-Length: ", b"Transfer-Encoding: "
     codings = (b"gzip", b"gzip, chunked", b"chunked, chunked", b"identity", b"xchunked")
     for line in (
@@ -426,7 +426,7 @@ def test_a_header_that_has_two_meanings_is_no_http(quiet):
         assert quiet.raw(request + b"0\r\n\r\n").code == NO_HTTP, line
 
 
-def test_what_follows_a_request_of_two_lengths_or_one_that_is_refused_is_no_request(quiet):
+def test_request_smuggling_closes_the_connection(quiet):
     """Smuggling: what stands in front of the daemon would see one request, and the daemon two."""
     smuggled, both = quiet.request("GET", "/healthz"), ["Content-Length: 5", "Transfer-Encoding: chunked"]
     old = start(quiet, both[1]).replace(b"HTTP/1.1", b"HTTP/1.0", 1)  # Chunks are not for HTTP/1.0.
@@ -444,7 +444,7 @@ def test_what_follows_a_request_of_two_lengths_or_one_that_is_refused_is_no_requ
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("kib", [33, 60, 1000])
 @pytest.mark.parametrize("where", ["header", "target", "query", "many"])
-def test_a_header_larger_than_the_limit_is_refused_however_it_arrives(quiet, kib, where):
+def test_oversized_header_is_rejected(quiet, kib, where):
     long = "a" * (kib * 1024)
     target = {"target": f"/{long}", "query": f"/healthz?{long}"}.get(where, "/healthz")
     headers = {"header": [f"X: {long}"], "many": [f"X{each}: a" for each in range(kib * 128)]}.get(where, ())
@@ -458,7 +458,7 @@ def test_a_header_larger_than_the_limit_is_refused_however_it_arrives(quiet, kib
         assert answer is None or answer.code == NO_HTTP
 
 
-def test_nothing_is_upgraded(quiet):
+def test_upgrade_is_ignored(quiet):
     more = ("Connection: Upgrade", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: eA==")
     for protocols in "websocket", "h2c", "foo, websocket":
         assert quiet.ask("GET", "/healthz", f"Upgrade: {protocols}", *more).status == 200
@@ -467,7 +467,7 @@ def test_nothing_is_upgraded(quiet):
 # -- time and connections ------------------------------------------------------------------------------
 
 
-def test_a_header_or_a_body_that_never_ends_is_cut_off_also_behind_another_request(quiet, monkeypatch):
+def test_endless_header_or_body_times_out(quiet, monkeypatch):
     monkeypatch.setattr(http, "BODY_SECONDS", 0.05)
     begun = (b"", b"G", b"GET /healthz HTTP/1.1\r\nHost: x\r\n", b"GET /healthz HTTP/1.1\r\nX")
     with ExitStack() as opened:
@@ -487,7 +487,7 @@ def test_a_header_or_a_body_that_never_ends_is_cut_off_also_behind_another_reque
         assert all(line.is_closed() for line in (second, *lines))
 
 
-def test_who_never_reads_its_answers_or_whose_header_drips_is_cut_off(quiet, monkeypatch):
+def test_unread_answers_and_dripping_header_are_cut_off(quiet, monkeypatch):
     monkeypatch.setattr(guard, "UNREAD_SECONDS", 0.05)
     monkeypatch.setattr(guard, "HEADER_SECONDS", 0.05)
     for sent in quiet.request("GET", "/openapi.json") * 50, b"X":
@@ -504,7 +504,7 @@ def asks(daemon, line, path="/healthz", *headers):
 
 @pytest.mark.threat("T-API-03", control="idle_lines")
 @pytest.mark.parametrize("address", ["tcp", "unix"])
-def test_idle_lines_however_many_keep_nobody_out(quiet, monkeypatch, address):
+def test_idle_connections_block_no_one(quiet, monkeypatch, address):
     monkeypatch.setattr(guard, "MAX_CONNECTIONS", 40)
     with ExitStack() as opened:
         follower = opened.enter_context(quiet.line())
@@ -519,7 +519,7 @@ def test_idle_lines_however_many_keep_nobody_out(quiet, monkeypatch, address):
         assert follower.line()
 
 
-def test_the_line_that_was_idle_for_longest_makes_room_and_none_that_is_in_use(quiet, monkeypatch):
+def test_oldest_idle_connection_is_closed_first(quiet, monkeypatch):
     monkeypatch.setattr(guard, "MAX_CONNECTIONS", 3)
     with ExitStack() as opened:
         lines = [opened.enter_context(quiet.line()) for _ in range(3)]
@@ -533,7 +533,7 @@ def test_the_line_that_was_idle_for_longest_makes_room_and_none_that_is_in_use(q
         assert all(line.line() for line in (newest, lines[2], lines[0]))
 
 
-def test_what_is_sent_while_the_last_answer_of_a_line_is_on_its_way_ends_it(quiet):
+def test_data_after_final_answer_closes_connection(quiet):
     """No second answer can be given there, not even that it is no HTTP."""
     with quiet.line() as line:
         assert asks(quiet, line, f"{BASE}/events", "Connection: close") == 200
@@ -546,7 +546,7 @@ def test_what_is_sent_while_the_last_answer_of_a_line_is_on_its_way_ends_it(quie
 # -- bodies --------------------------------------------------------------------------------------------
 
 
-def test_chunks_of_any_size_are_one_body_and_trailers_mean_nothing(quiet):
+def test_chunks_form_one_body_and_trailers_are_ignored(quiet):
     for size in (1, 7, 4096):
         for end in (b"0\r\n\r\n", b"0;x=y\r\n\r\n", b"000\r\nAuthorization: x\r\nHost: y\r\n\r\n"):
             with quiet.line() as line:
@@ -554,7 +554,7 @@ def test_chunks_of_any_size_are_one_body_and_trailers_mean_nothing(quiet):
                 assert (line.answer().code, asks(quiet, line)) == (READ, 200)
 
 
-def test_a_chunk_that_is_none_ends_the_request(quiet):
+def test_invalid_chunk_ends_the_request(quiet):
     """Also where nobody reads the body and the answer is on its way."""
     long = (b"1" * 40_000, b"1;" + b"x" * 40_000, b"0\r\n" + b"X: a\r\n" * 10_000)
     short = [each + b"\r\n" for each in (b"zz", b"-1", b"+1", b"0x1", b"", b" 1\r\na", b"1\r\nab", b"F" * 21)]
@@ -568,7 +568,7 @@ def test_a_chunk_that_is_none_ends_the_request(quiet):
                 assert line.is_closed()
 
 
-def test_a_body_that_nobody_wants_or_that_is_declared_too_large_is_not_waited_for(quiet):
+def test_unwanted_or_oversized_body_is_not_awaited(quiet):
     length, chunks = "Content-Length: 12000000", "Transfer-Encoding: chunked"
     gone, other = ("/nothing", 404), (TASKS, 405)
     for how, (path, status) in (length, (REMEMBER, 413)), *product((length, chunks), (gone, other)):
@@ -579,7 +579,7 @@ def test_a_body_that_nobody_wants_or_that_is_declared_too_large_is_not_waited_fo
             assert set(answer.values("connection")) == {"close"}
 
 
-def test_who_sends_without_end_is_cut_off_long_before_the_time_is_over(quiet, monkeypatch):
+def test_endless_body_is_cut_off_early(quiet, monkeypatch):
     monkeypatch.setattr(http, "BODY_SECONDS", 600.0)
     block = chunked(b" " * 65_536, 65_536, b"")
     for path in REMEMBER, "/nothing":
@@ -594,7 +594,7 @@ def test_who_sends_without_end_is_cut_off_long_before_the_time_is_over(quiet, mo
 @pytest.mark.parametrize("where", ["tcp", "unix"])
 @pytest.mark.parametrize("size", [MAX_BODY_BYTES + 1, 600 * 1024, 7_000_000])
 @pytest.mark.parametrize("how", ["declared", "chunked"])
-def test_who_sends_too_much_gets_to_read_why(quiet, where, size, how):
+def test_oversized_body_is_answered_with_reason(quiet, where, size, how):
     data = b'{"content": "' + b"x" * (size - 15) + b'"}'
     request = quiet.request("POST", REMEMBER, body=data)
     if how == "chunked":
@@ -605,7 +605,7 @@ def test_who_sends_too_much_gets_to_read_why(quiet, where, size, how):
 
 
 @pytest.mark.parametrize("path", [REMEMBER, f"{BASE}/erase"])
-def test_json_that_others_would_read_otherwise_is_refused(quiet, path):
+def test_ambiguous_json_is_rejected(quiet, path):
     fact, deep = '{"content": "a"}', b"[" * 100_000
     texts = (b"\xff", b"\xed\xa0\x80", b"\xc0\xaf", b"a\nb", b"\\x41")
     values = (b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-1e999", b"01", b"0x1", b"1" * 5000)

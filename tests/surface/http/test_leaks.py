@@ -122,7 +122,7 @@ def told(tmp_path_factory):
         yield Told(daemon, model)
 
 
-def test_nothing_that_was_sent_is_repeated_nor_a_token_nor_a_directory_told(told, subtests):
+def test_no_sink_repeats_input_token_or_directory(told, subtests):
     daemon = told.daemon
     directories = [str(path) for path in (daemon.base, daemon.home, daemon.work, daemon.root())]
     for name, held in told.sinks.items():
@@ -136,7 +136,7 @@ def test_nothing_that_was_sent_is_repeated_nor_a_token_nor_a_directory_told(told
     assert [event.type for event in told.events].count("memory_changed") == 1
 
 
-def test_every_line_of_the_log_is_json_and_every_problem_is_the_sentence_of_its_code(told):
+def test_log_is_json_and_problems_use_fixed_sentences(told):
     lines = [json.loads(line)["event"] for line in told.sinks["log"].splitlines()]
     assert (len(lines) > 5, lines.count("request_broke")) == (True, 0)
     for answer in told.answers:
@@ -150,7 +150,7 @@ def test_every_line_of_the_log_is_json_and_every_problem_is_the_sentence_of_its_
         assert re.fullmatch(r"[a-z_]+", found.get("reason", "x"))
 
 
-def test_of_what_is_over_the_ledger_holds_history_and_results_alone(told):
+def test_ledger_keeps_only_history_and_results(told):
     ledger = told.daemon.home / "state" / "ledger.db"
     with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True)) as connection:
         names = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
@@ -161,7 +161,7 @@ def test_of_what_is_over_the_ledger_holds_history_and_results_alone(told):
     assert WORDS["fact"] in found["change"]
 
 
-def test_everything_in_the_state_directory_is_the_owners_alone_and_the_token_stands_there_alone(told):
+def test_state_directory_is_private_and_has_only_token_copy(told):
     base, state = told.daemon.base, told.daemon.home / "state"
     for path in (state, *state.rglob("*")):
         assert path.lstat().st_mode & 0o077 == 0, path
@@ -171,7 +171,7 @@ def test_everything_in_the_state_directory_is_the_owners_alone_and_the_token_sta
     assert [path for path, data in files.items() if told.client.encode() in data] == []
 
 
-def test_a_policy_that_cannot_be_read_is_not_quoted_to_clients(tmp_path):
+def test_unreadable_policy_is_not_quoted(tmp_path):
     policy = tmp_path / f"{WORDS['path']}.toml"
     policy.write_text(f"name = '{WORDS['value']}'\n[[{WORDS['junk']}]]\n")
     with running(tmp_path, policy=policy) as daemon:
@@ -184,7 +184,7 @@ def test_a_policy_that_cannot_be_read_is_not_quoted_to_clients(tmp_path):
 
 
 @pytest.mark.threat("T-LEAK-04", control="foreign_logs")
-def test_what_other_libraries_log_is_told_by_level_and_name_alone(capsys):
+def test_logs_of_other_libraries_show_level_and_name_only(capsys):
     ours, root = logging.getLogger("muniment"), logging.getLogger()
     kept = root.handlers[:], root.level, ours.handlers[:], ours.level
     try:
@@ -228,7 +228,7 @@ def holding(home, wanted):
 
 
 @pytest.mark.threat("T-LEAK-11", control="withheld_secrets")
-def test_not_even_while_its_task_waits_is_a_secret_on_the_disk(tmp_path):
+def test_secret_of_queued_task_is_not_on_disk(tmp_path):
     assert len(WANTED) > len(SECRETS)
     with State(tmp_path / "state") as state:
         lane = Lane(state, "w")
@@ -244,7 +244,7 @@ def test_not_even_while_its_task_waits_is_a_secret_on_the_disk(tmp_path):
 
 @pytest.mark.threat("T-LEAK-11", control="emptied_logs")
 @pytest.mark.threat("T-LEAK-11", control="overwritten_pages")
-def test_of_what_was_asked_without_effect_nothing_is_left_once_no_task_waits(tmp_path):
+def test_query_without_effect_is_removed_from_disk(tmp_path):
     """Long texts have pages of their own, short ones share one; some are gone while others still wait."""
     with State(tmp_path / "state") as state:
         lane = Lane(state, "w")
@@ -260,7 +260,7 @@ def test_of_what_was_asked_without_effect_nothing_is_left_once_no_task_waits(tmp
 
 
 @pytest.mark.threat("T-LEAK-12", control="scrubbed_ledger")
-def test_an_erasure_is_told_before_it_is_done_and_then_no_byte_beneath_the_home_says_it(scripted, model):
+def test_erase_removes_every_byte_from_home(scripted, model):
     words = ("zebrafinch quokkasong", "marmosetglow dugongmoon", "axolotlrain pangolinwind")
     wanted = {word.encode() for each in words for word in (*each.split(), *each.title().split())}
     who = {"token": scripted.add("editor", "editor-1", trust="owner"), "client": "editor-1"}

@@ -104,7 +104,7 @@ def problems(schema, value, where="$"):
     return told
 
 
-def test_the_daemon_serves_the_document_that_its_operations_make_in_which_every_name_leads_somewhere(quiet):
+def test_daemon_serves_openapi_document_with_valid_references(quiet):
     answer = quiet.ask("GET", "/openapi.json")
     assert (answer.values("content-type"), answer.json) == (["application/json"], DOCUMENT)
     assert str(quiet.base) not in answer.body.decode()
@@ -115,7 +115,7 @@ def test_the_daemon_serves_the_document_that_its_operations_make_in_which_every_
     assert all(re.fullmatch(r"[a-z]+(_[A-Za-z]+)+", name) for name in names), names
 
 
-def test_each_operation_says_what_it_takes_and_every_way_in_which_it_ends(subtests):
+def test_each_operation_describes_input_and_responses(subtests):
     for operation in DESCRIBED:
         with subtests.test(operation.name):
             responses, named = set(operation.document["responses"]), re.findall(r"{(\w+)}", operation.path)
@@ -131,7 +131,7 @@ def test_each_operation_says_what_it_takes_and_every_way_in_which_it_ends(subtes
                 assert resolved(operation.body)["additionalProperties"] is False
 
 
-def test_every_problem_in_it_is_one_that_there_is_with_its_status_and_a_sentence():
+def test_described_problems_exist_with_status_and_sentence():
     found = set()
     for operation in DESCRIBED:
         for status, answer in operation.document["responses"].items():
@@ -150,7 +150,7 @@ def test_every_problem_in_it_is_one_that_there_is_with_its_status_and_a_sentence
         assert "{" not in sentence
 
 
-def test_the_reader_tells_what_a_schema_takes_from_what_it_does_not():
+def test_schema_checker_accepts_valid_and_rejects_invalid():
     """The oracle of the fuzzer, itself put to the test."""
     null, text, a, thing = {"type": "null"}, {"type": "string"}, {"const": "a"}, {"type": "object"}
     for schema, good, bad in (
@@ -319,7 +319,7 @@ def session(tmp_path_factory):
 @pytest.mark.sweep(5)
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("number", range(len(DESCRIBED)))
-def test_every_answer_is_one_that_the_description_names(session, number, pytestconfig):
+def test_every_answer_matches_the_description(session, number, pytestconfig):
     operation = DESCRIBED[number]
 
     @settings(max_examples=SLOW if pytestconfig.getoption("--slow") else QUICK, deadline=None, database=None)
@@ -331,7 +331,7 @@ def test_every_answer_is_one_that_the_description_names(session, number, pytestc
     session.daemon.check()
 
 
-def test_valid_requests_are_carried_out_and_an_answer_that_is_not_described_is_seen(session):
+def test_valid_requests_succeed_and_undescribed_answer_fails(session):
     """Of each operation that needs nothing first: a fuzzer whose every request is refused shows nothing."""
     fact = {"content": "The user prefers dark mode in all editors"}
     task = session.daemon.ask("POST", REMEMBER, body=fact).json["taskId"]

@@ -26,14 +26,14 @@ def complete(event):
     return event.type == "replay_complete"
 
 
-def test_health_is_asked_by_either_name_and_by_neither_without_a_token(daemon):
+def test_health_has_two_paths_and_requires_token(daemon):
     for path in "/health", "/healthz", "/health?deep=1":
         answer = daemon.get(path)
         assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
         assert daemon.ask("GET", path, token="").code == NOBODY
 
 
-def test_a_feature_names_a_scope_only_where_the_policy_has_it(tmp_path, user_alone):
+def test_feature_names_scope_only_if_policy_has_it(tmp_path, user_alone):
     with running(tmp_path, policy=user_alone) as daemon:
         told = daemon.get("/capabilities").json()
         names = {each for each in told["features"] if each.endswith("_scope")}
@@ -42,7 +42,7 @@ def test_a_feature_names_a_scope_only_where_the_policy_has_it(tmp_path, user_alo
         assert str(tmp_path) not in str(told)
 
 
-def test_an_event_is_followed_from_its_number_and_epoch_as_from_its_id(daemon):
+def test_events_resume_from_number_and_epoch_or_id(daemon):
     """And says its number in the JSON, the only place where a client of the original contract looks."""
     for number in range(3):
         daemon.done("forget", {"query": f"nothing {number}"})
@@ -55,7 +55,7 @@ def test_an_event_is_followed_from_its_number_and_epoch_as_from_its_id(daemon):
             assert [each.id for each in told] == [f"{epoch}-{each.document['id']}" for each in told]
 
 
-def test_who_missed_what_cannot_be_told_is_told_to_look_again_in_the_words_that_it_knows(daemon):
+def test_missed_events_cause_resync_in_client_format(daemon):
     daemon.done("forget", {"query": "nothing at all"})
     last, (epoch, _, _) = daemon.core.stream.last, daemon.cursor(0).partition("-")
     other = {"x_qwen_event_epoch": "0badcafe"}
@@ -74,7 +74,7 @@ def test_who_missed_what_cannot_be_told_is_told_to_look_again_in_the_words_that_
         assert (lost.id, done.id) == (None, None)  # Neither moves a cursor.
 
 
-def test_a_replay_ends_where_it_was_when_it_began_and_who_begins_now_has_none(daemon):
+def test_replay_ends_at_its_start_position(daemon):
     daemon.done("dream", {})
     last = daemon.core.stream.last
     with daemon.follow(daemon.cursor(last), path=SESSION) as follower:
@@ -88,7 +88,7 @@ def test_a_replay_ends_where_it_was_when_it_began_and_who_begins_now_has_none(da
         assert not any(map(complete, follower.until(over(task_id))))
 
 
-def test_where_the_oldest_events_are_gone_those_that_are_kept_come_again(tmp_path, monkeypatch):
+def test_evicted_events_cause_replay_of_remaining_ones(tmp_path, monkeypatch):
     """At once, and to a follower that reads so slowly that they go meanwhile."""
     for name, count in ("MAX_EVENTS", 8), ("_SWEEP", 8):
         monkeypatch.setattr(tasks, name, count)
@@ -118,7 +118,7 @@ def test_where_the_oldest_events_are_gone_those_that_are_kept_come_again(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["x_qwen_client_id", "x_muniment_client_id"])
-def test_a_client_that_names_itself_in_the_words_of_the_original_hears_of_no_other_end(held, name):
+def test_original_client_never_sees_cancelled_status(held, name):
     """Also where it was cancelled in its own name, by a program that knows how to."""
     who = {"token": held.add("editor", "window"), name: "window"}
     held.remember("The user comes first")

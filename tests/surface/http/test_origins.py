@@ -26,7 +26,7 @@ def shared(answer):
     return {name: value for name, value in answer.headers if name.startswith("access-control-")}
 
 
-def test_a_page_of_an_allowed_origin_calls_as_its_browser_does(quiet):
+def test_page_of_allowed_origin_may_call(quiet):
     for origin, site in product(ALLOWED, ("cross-site", "same-site")):
         page = (f"Origin: {origin}", f"Sec-Fetch-Site: {site}", "Sec-Fetch-Mode: cors")
         granted = quiet.ask("OPTIONS", REMEMBER, *page, *ASKS, token="")
@@ -42,7 +42,7 @@ def test_a_page_of_an_allowed_origin_calls_as_its_browser_does(quiet):
         assert shared(answer)["access-control-allow-origin"] == origin
 
 
-def test_a_page_may_send_and_read_every_header_that_a_request_or_an_answer_has():
+def test_cors_headers_cover_every_request_and_answer_header():
     taken = {each.name for operation in OPERATIONS for each in operation.parameters if each.where == "header"}
     more = {"Authorization", "Content-Type", "X-Qwen-Client-Id", "X-Muniment-Trust"}
     more |= {f"Mcp-{name}" for name in ("Method", "Name", "Protocol-Version", "Session-Id")}
@@ -60,7 +60,7 @@ TRICKS = """null NULL * https://app.example. https://app.example/ https://app.ex
 
 
 @pytest.mark.threat("T-API-01", control="own_origin")
-def test_a_page_whose_origin_only_looks_like_an_allowed_one_gets_what_it_gets_without_the_option(
+def test_similar_origin_gets_no_access(
     quiet, tmp_path
 ):
     lists = f"{APP} https://evil.test", f"https://evil.test {APP}", f"{APP}\thttps://evil.test", f"{APP}é"
@@ -84,14 +84,14 @@ def test_a_page_whose_origin_only_looks_like_an_allowed_one_gets_what_it_gets_wi
 
 
 @pytest.mark.threat("T-API-01", control="one_host")
-def test_a_page_of_an_allowed_origin_whose_name_was_rebound_to_this_address_is_told_nothing(quiet):
+def test_allowed_origin_with_rebound_host_is_rejected(quiet):
     for host in "app.example", f"app.example:{quiet.port}", f"evil.example:{quiet.port}":
         for method, asks, token in ("OPTIONS", ASKS, ""), ("GET", (), None):
             answer = quiet.ask(method, REMEMBER, f"Origin: {APP}", *asks, token=token, host=host)
             assert (answer.code, shared(answer)) == (MISDIRECTED, {}), host
 
 
-def test_a_preflight_is_all_that_needs_no_token_and_cookies_are_none(quiet):
+def test_only_preflight_needs_no_token_and_cookies_are_ignored(quiet):
     page = f"Origin: {APP}"
     for method, asks in ("OPTIONS", ()), ("OPTIONS", ASKS[1:]), ("GET", ASKS), ("HEAD", ASKS), ("POST", ASKS):
         answer = quiet.ask(method, "/capabilities", page, *asks, "Cookie: token=x", token="")
@@ -110,7 +110,7 @@ def test_a_preflight_is_all_that_needs_no_token_and_cookies_are_none(quiet):
         assert "credentials" not in str(answer.headers)
 
 
-def test_a_page_follows_events_and_reads_from_which_series_they_are(tmp_path):
+def test_page_follows_events_and_reads_epoch(tmp_path):
     with running(tmp_path, allow_origins=(APP,)) as daemon, daemon.line() as line:
         lines = f"Origin: {APP}", "Sec-Fetch-Site: cross-site", "Accept: text/event-stream"
         line.send(daemon.request("GET", f"{BASE}/events", *lines))
@@ -124,7 +124,7 @@ def test_a_page_follows_events_and_reads_from_which_series_they_are(tmp_path):
         assert json.loads(sent.removeprefix(b"data: "))["data"]["taskId"] == task_id
 
 
-def test_an_origin_is_taken_as_browsers_write_it_and_nothing_else_is_one():
+def test_origin_is_normalized_like_in_browsers():
     for text, origin in (
         *((each, each) for each in ("https://a.example", "http://127.0.0.1:3000", "http://[::1]:1")),
         ("HTTPS://A.Example:443", "https://a.example"),

@@ -56,7 +56,7 @@ def harpsichord(tmp_path_factory):
 # -- what is found ---------------------------------------------------------------------------------------
 
 
-def test_what_was_remembered_is_recalled_by_every_token_and_excluded_by_its_id_alone(harpsichord):
+def test_recall_finds_fact_for_every_token_unless_excluded(harpsichord):
     found, client = recalled(harpsichord), harpsichord.client
     (entry,) = found["entries"]
     assert (entry["path"], entry["trust"]) == (harpsichord.path, "owner")
@@ -75,7 +75,7 @@ def test_what_was_remembered_is_recalled_by_every_token_and_excluded_by_its_id_a
     assert paths(recalled(harpsichord, exclude=wrong)) == [harpsichord.path]
 
 
-def test_a_sweep_has_ended_when_a_daemon_closes_its_roots(tmp_path, monkeypatch):
+def test_sweep_ends_before_daemon_closes_its_roots(tmp_path, monkeypatch):
     sweep = EndlessSweep(monkeypatch)
     with running(tmp_path) as daemon:
         for _ in range(2):
@@ -84,7 +84,7 @@ def test_a_sweep_has_ended_when_a_daemon_closes_its_roots(tmp_path, monkeypatch)
     assert set(sweep.held) == {True}
 
 
-def test_an_append_of_another_process_is_found_by_the_next_recall_of_a_running_daemon(alone):
+def test_recall_finds_append_of_another_process(alone):
     (path,) = alone.done("remember", {"content": FACT, "scope": "user"})["result"]["filesTouched"]
     file, found = alone.base / "home" / path, [recalled(alone)]
     inode = file.stat().st_ino
@@ -104,7 +104,7 @@ def test_an_append_of_another_process_is_found_by_the_next_recall_of_a_running_d
 # -- what is no recall -----------------------------------------------------------------------------------
 
 
-def test_a_body_that_is_none_is_refused_and_one_is_taken_up_to_its_limits(harpsichord):
+def test_invalid_recall_body_is_rejected_and_limits_accepted(harpsichord):
     texts = (None, 7, "", " \n\t", ["a"], "a\0b", "x" * (MAX_FACT_BYTES + 1), "é" * 32_769)
     lists = ("a", [7], {"a": 1}, ["a"] * 501, ["x" * 1201], [0] * 150_000)
     for body in (
@@ -127,7 +127,7 @@ def test_a_body_that_is_none_is_refused_and_one_is_taken_up_to_its_limits(harpsi
 # -- what goes wrong -------------------------------------------------------------------------------------
 
 
-def test_whatever_goes_wrong_has_one_of_the_codes_that_the_contract_names():
+def test_recall_errors_use_codes_of_contract():
     named = get_type_hints(Recalled, include_extras=True)["error"].__metadata__[1].codes
     assert set(named) == {code for code, each in errors.CODES.items() if each.recall}
     gone = errors.ManagedMemoryUnavailable("ledger.db", "?"), errors.PolicyInvalid("E101", "p.toml", "?")
@@ -141,7 +141,7 @@ def test_whatever_goes_wrong_has_one_of_the_codes_that_the_contract_names():
 # -- the ledger and the metrics --------------------------------------------------------------------------
 
 
-def test_what_is_answered_is_on_record_and_counted_by_how_it_ends(alone, monkeypatch):
+def test_recall_is_recorded_and_counted_by_outcome(alone, monkeypatch):
     alone.done("remember", {"content": FACT})
     found = recalled(alone)
     (entry,) = found["entries"]
@@ -213,7 +213,7 @@ def hanging(daemon, held, threads, *tokens):
     assert {each.result(STOP_SECONDS)[0] for each in asked} == {200}
 
 
-def test_recalls_of_one_token_or_that_hang_hold_up_nobody_else(alone, hold, threads, monkeypatch):
+def test_hanging_recalls_of_one_token_block_no_one_else(alone, hold, threads, monkeypatch):
     monkeypatch.setattr(core, "RECALL_SECONDS", STOP_SECONDS)
     monkeypatch.setattr(core, "PLACE_SECONDS", 0.05)
     one, two = alone.client, alone.add("two")
@@ -234,7 +234,7 @@ def test_recalls_of_one_token_or_that_hang_hold_up_nobody_else(alone, hold, thre
     alone.until(lambda: not alone.core.recalls._running)
 
 
-def test_a_recall_whose_time_is_over_is_answered_with_nothing_and_keeps_its_place(alone, hold, monkeypatch):
+def test_recall_past_deadline_is_empty_and_keeps_its_place(alone, hold, monkeypatch):
     monkeypatch.setattr(core, "RECALL_SECONDS", 0.05)
     monkeypatch.setattr(core, "_LATE_SECONDS", 0.05)
     running_ones = alone.core.recalls._running
@@ -249,7 +249,7 @@ def test_a_recall_whose_time_is_over_is_answered_with_nothing_and_keeps_its_plac
     assert len(alone.core.recalls._places) == 0
 
 
-def test_a_recall_ends_with_nothing_for_a_revoked_token_or_a_daemon_that_stops(alone, hold, threads):
+def test_recall_ends_with_error_on_revoked_token_or_stop(alone, hold, threads):
     token, held = alone.add("passing"), hold()
     asked = threads.submit(alone.post, PATH, {"query": QUERY}, token=token)
     assert held.begun.acquire(timeout=STOP_SECONDS)
@@ -266,7 +266,7 @@ def test_a_recall_ends_with_nothing_for_a_revoked_token_or_a_daemon_that_stops(a
 
 
 @pytest.mark.slow
-def test_neither_a_recall_nor_a_disk_that_hangs_keeps_the_daemon(tmp_path, hold, threads, monkeypatch):
+def test_hanging_recall_or_disk_does_not_block_stop(tmp_path, hold, threads, monkeypatch):
     for module, name in (core, "_END_SECONDS"), (core, "_LATE_SECONDS"), (service, "_LINGER_SECONDS"):
         monkeypatch.setattr(module, name, 0.1)
     held = hold()
@@ -324,7 +324,7 @@ def test_reads_of_one_token_leave_places_to_the_owner(alone, threads, monkeypatc
     assert len(alone.core.reads) == 0
 
 
-def test_read_ends_when_its_connection_is_closed(alone, monkeypatch):
+def test_read_stops_when_connection_closes(alone, monkeypatch):
     held = held_reads(monkeypatch)
     request = alone.request("GET", f"{BASE}/entries")
     with alone.line() as line:

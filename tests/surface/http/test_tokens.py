@@ -67,7 +67,7 @@ def _umask():
 
 
 @pytest.mark.usefixtures("_umask")
-def test_the_owners_token_is_made_once_alone_on_a_line_and_ours_alone(tmp_path):
+def test_owner_token_is_created_once_and_private(tmp_path):
     """Daemons are kept apart by a lock before; this is what is left if somebody were not."""
     (token,) = set(together(8, lambda _: owner_token(tmp_path)))
     (path,) = tmp_path.iterdir()
@@ -80,7 +80,7 @@ def refused(directory, match=None):
     assert "oooo" not in str(raised(ManagedMemoryUnavailable, owner_token, directory, match=match))
 
 
-def test_a_token_that_others_may_read_or_write_or_that_is_no_plain_file_is_refused_and_left(tmp_path):
+def test_token_file_shared_with_others_is_rejected_and_kept(tmp_path):
     """Nor does it wait for who would write into a pipe."""
     path, elsewhere = tmp_path / TOKEN_NAME, tmp_path / "elsewhere"
     elsewhere.write_text(f"{OWNERS}\n")
@@ -100,7 +100,7 @@ def test_a_token_that_others_may_read_or_write_or_that_is_no_plain_file_is_refus
         path.unlink()
 
 
-def test_a_file_that_holds_no_token_is_refused_and_not_quoted(tmp_path):
+def test_file_without_token_is_rejected_and_not_quoted(tmp_path):
     path = tmp_path / TOKEN_NAME
     owner_token(tmp_path)
     for content in (
@@ -119,7 +119,7 @@ def test_a_file_that_holds_no_token_is_refused_and_not_quoted(tmp_path):
 # -- K2: those of clients ------------------------------------------------------------------------------
 
 
-def test_a_clients_token_is_known_with_its_ids_and_its_trust_and_stands_nowhere(tokens, state):
+def test_client_token_has_ids_and_trust_and_is_not_stored(tokens, state):
     token = tokens.add("editor", ["editor-2", "editor-1"], Trust.EXTERNAL)
     found = tokens.principal(token, OWNERS)
     expected = Principal("editor", Trust.EXTERNAL, frozenset({"editor-1", "editor-2"}), found.digest)
@@ -142,7 +142,7 @@ def elsewhere(ledger):
     return ledger.at(0) if isinstance(ledger, HomeLedger) else Database(ledger.path, synchronous="FULL")
 
 
-def test_a_revoked_token_is_nobodys_at_once_also_for_who_reads_by_another_connection(tokens, state):
+def test_revoked_token_is_unknown_at_once_on_other_connection(tokens, state):
     with closing(elsewhere(state.ledger)) as reads:
         asked, old = Tokens(state, reads), tokens.add(*EDITOR)
         assert (before := asked.principal(old, OWNERS)) is not None
@@ -157,7 +157,7 @@ def test_a_revoked_token_is_nobodys_at_once_also_for_who_reads_by_another_connec
         assert asked.all() == (after,)
 
 
-def test_a_name_or_an_id_that_cannot_be_one_is_refused_and_leaves_nothing(tokens, state):
+def test_invalid_token_name_or_client_id_is_rejected(tokens, state):
     for name in ("", OWNER, "a b", "-a", ".a", "a/b", "a\n", "a" * 65, "é", "a\x00"):
         raised(ConfigInvalid, tokens.add, name, ["editor-1"], Trust.AGENT, match="cannot name a token")
     for each in ("", "a b", "-a", "a,b", "a/b", "a\n", "a" * 129, "é", 'a"', "a\r\nX: y"):
@@ -167,7 +167,7 @@ def test_a_name_or_an_id_that_cannot_be_one_is_refused_and_leaves_nothing(tokens
     assert (tokens.all(), [each for each in records(state) if each.kind == "token"]) == ((), [])
 
 
-def test_of_many_who_take_one_name_or_one_id_at_once_one_has_it(opening, tmp_path):
+def test_concurrent_adds_of_one_name_create_one_token(opening, tmp_path):
     def take(number):
         with opening(tmp_path / "state") as state:
             try:
@@ -182,7 +182,7 @@ def test_of_many_who_take_one_name_or_one_id_at_once_one_has_it(opening, tmp_pat
 # -- K3: comparing -------------------------------------------------------------------------------------
 
 
-def test_what_is_not_exactly_a_token_is_nobodys(tokens, opening, tmp_path):
+def test_inexact_token_has_no_principal(tokens, opening, tmp_path):
     with opening(tmp_path / "other") as other:
         theirs = Tokens(other).add(*EDITOR)
     mine = tokens.add(*EDITOR)
@@ -192,7 +192,7 @@ def test_what_is_not_exactly_a_token_is_nobodys(tokens, opening, tmp_path):
     assert [each[:50] for each in sent if tokens.principal(each, OWNERS) is not None] == []
 
 
-def test_tokens_are_compared_by_digests_of_one_length_in_constant_time(tokens, state, monkeypatch):
+def test_tokens_are_compared_by_digest_in_constant_time(tokens, state, monkeypatch):
     compared, real = [], subject.hmac.compare_digest
     monkeypatch.setattr(subject.hmac, "compare_digest", lambda *both: compared.append(both) or real(*both))
     token = tokens.add(*EDITOR)
@@ -207,7 +207,7 @@ def test_tokens_are_compared_by_digests_of_one_length_in_constant_time(tokens, s
     assert tokens.principal("x" * 43, OWNERS) is None
 
 
-def test_a_ledger_that_was_copied_beside_another_key_knows_no_token(tmp_path):
+def test_ledger_copied_to_other_key_knows_no_token(tmp_path):
     """A backup that somebody else restores gives nobody access."""
     with State(tmp_path / "state") as state:
         token, path = Tokens(state).add(*EDITOR), state.ledger.path
@@ -236,7 +236,7 @@ def second_is_refused(directory, match=None):
 # -- N1: the lock --------------------------------------------------------------------------------------
 
 
-def test_the_second_daemon_of_a_directory_refuses_and_says_where_the_first_is_if_it_is_announced(tmp_path):
+def test_second_daemon_is_rejected_with_address_of_first(tmp_path):
     with alone(tmp_path):
         second_is_refused(tmp_path, "it is starting or stopping")
         for content in (b"", b"{}", b"[]", b"\xff", b'{"pid": "x", "url": 1}'):
@@ -248,7 +248,7 @@ def test_the_second_daemon_of_a_directory_refuses_and_says_where_the_first_is_if
         pass
 
 
-def test_a_lock_is_not_inherited_by_what_its_holder_starts(tmp_path):
+def test_daemon_lock_is_not_inherited_by_child(tmp_path):
     with alone(tmp_path):
         program = [sys.executable, "-c", "print(flush=True); input()"]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -262,7 +262,7 @@ def test_a_lock_is_not_inherited_by_what_its_holder_starts(tmp_path):
 # -- N2: the document ----------------------------------------------------------------------------------
 
 
-def test_no_link_is_followed_to_the_lock_nor_to_the_document(tmp_path):
+def test_daemon_files_follow_no_links(tmp_path):
     (tmp_path / LOCK_NAME).symlink_to(tmp_path / "nowhere")
     second_is_refused(tmp_path)
     assert not (tmp_path / "nowhere").exists()
@@ -275,7 +275,7 @@ def test_no_link_is_followed_to_the_lock_nor_to_the_document(tmp_path):
     assert json.loads((tmp_path / ADDRESS_NAME).read_text()) == DOCUMENT
 
 
-def test_a_daemon_that_stopped_leaves_its_token_and_its_lock_and_no_address(tmp_path):
+def test_stopped_daemon_leaves_token_and_lock_only(tmp_path):
     with running(tmp_path) as daemon:
         state, told = daemon.state, (daemon.state / ADDRESS_NAME).read_text()
         found = {"url": daemon.url, "socket": daemon.unix, "pid": os.getpid()}
@@ -289,7 +289,7 @@ def test_a_daemon_that_stopped_leaves_its_token_and_its_lock_and_no_address(tmp_
 
 
 @pytest.mark.usefixtures("_umask")
-def test_a_socket_is_ours_alone_from_the_moment_that_it_has_a_name(tmp_path, monkeypatch):
+def test_unix_socket_is_private_from_creation(tmp_path, monkeypatch):
     seen = []
 
     def bind(self, address):
@@ -301,7 +301,7 @@ def test_a_socket_is_ours_alone_from_the_moment_that_it_has_a_name(tmp_path, mon
     assert seen == [0o600]
 
 
-def test_a_socket_is_replaced_where_nobody_answers_on_it_any_more_and_stays_where_somebody_does(tmp_path):
+def test_unix_socket_is_replaced_only_if_unused(tmp_path):
     place = tmp_path / "d.sock"
     listen_unix(place).close()
     assert place.is_socket()
@@ -319,7 +319,7 @@ def test_a_socket_is_replaced_where_nobody_answers_on_it_any_more_and_stays_wher
     assert place.is_socket()
 
 
-def test_connections_are_taken_a_few_at_a_time_and_nothing_is_tried_where_none_can_be(monkeypatch):
+def test_connections_are_accepted_in_batches(monkeypatch):
     with listen_tcp("127.0.0.1", 0) as listener, ExitStack() as held:
         listener.setblocking(False)
         for _ in range(service.ACCEPTED_AT_ONCE + 3):

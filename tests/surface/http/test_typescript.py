@@ -39,7 +39,7 @@ def over(look, task, *more):
     return task
 
 
-def test_it_asks_what_there_is(daemon, sdk):
+def test_sdk_reads_health_and_capabilities(daemon, sdk):
     sdk.connect({"baseUrl": f"{daemon.url}/", "token": daemon.token})
     assert sdk.health() == {"status": "ok"}
     told = sdk.capabilities()
@@ -58,7 +58,7 @@ def test_it_asks_what_there_is(daemon, sdk):
     assert sdk.negotiate(daemon.url, daemon.token) == "rest"
 
 
-def test_it_remembers_forgets_and_dreams_in_each_scope_and_mode(start_daemon, sdk):
+def test_sdk_remembers_forgets_and_dreams(start_daemon, sdk):
     daemon = start_daemon()
     sdk.connect({"baseUrl": daemon.url, "token": daemon.token})
     for scope in "user", "project":
@@ -92,7 +92,7 @@ def test_it_remembers_forgets_and_dreams_in_each_scope_and_mode(start_daemon, sd
     assert (task["status"], task["result"]["dedupedEntries"]) == ("completed", 0)
 
 
-def test_what_goes_wrong_is_an_error_of_its_own_with_status_and_code(daemon, sdk):
+def test_sdk_errors_have_status_and_code(daemon, sdk):
     sdk.connect({"baseUrl": daemon.url, "token": daemon.token})
     absent = f"remember-{'0' * 36}"
     for call, args, status, code in (
@@ -113,7 +113,7 @@ def test_what_goes_wrong_is_an_error_of_its_own_with_status_and_code(daemon, sdk
         assert (thrown.status, thrown.body["code"]) == (401, "token_required")
 
 
-def test_one_of_several_clients_sees_its_own_tasks_and_no_end_that_it_does_not_know(held, model, sdk):
+def test_sdk_client_sees_only_its_tasks_and_known_statuses(held, model, sdk):
     token, me = held.add("editor", "window-1", "window-2"), {"clientId": "window-1"}
     sdk.connect({"baseUrl": held.url, "token": token})
     first = sdk.rememberWorkspaceMemory(FACT, me)
@@ -128,7 +128,7 @@ def test_one_of_several_clients_sees_its_own_tasks_and_no_end_that_it_does_not_k
     assert over(sdk.getWorkspaceMemoryRememberTask, first, me)["status"] == "completed"
 
 
-def test_it_resumes_by_the_number_of_the_last_event_and_misses_none(tmp_path, sdk):
+def test_sdk_resumes_events_by_number_without_gaps(tmp_path, sdk):
     """Across a connection that ended, a daemon that was killed, and one whose series of events is another."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -183,7 +183,7 @@ def test_it_resumes_by_the_number_of_the_last_event_and_misses_none(tmp_path, sd
         assert sdk.once("replay_complete", {"lastEventId": 3})[0]["data"] == told | {"lastDeliveredId": 3}
 
 
-def test_it_asks_for_no_scope_that_the_policy_does_not_have(tmp_path, sdk, user_alone):
+def test_sdk_requests_only_scopes_of_the_policy(tmp_path, sdk, user_alone):
     with running(tmp_path, policy=user_alone) as daemon:
         sdk.connect({"baseUrl": daemon.url, "token": daemon.token})
         task = sdk.rememberWorkspaceMemory(FACT, {"scope": "user"})
