@@ -1,4 +1,4 @@
-"""`muniment edit`, and corrections by hand: what code had made of the old text follows."""
+"""`muniment edit` and manual corrections: derived fields are updated."""
 
 import sys
 import tempfile
@@ -7,26 +7,29 @@ import pytest
 
 from muniment.content.entry import parse
 
-WAS, NOW = "The user prefers dark mode in every editor", "The user prefers light mode in every editor"
+OLD_FACT, NEW_FACT = (
+    "The user prefers dark mode in every editor",
+    "The user prefers light mode in every editor",
+)
 
 
-def at(roots, path):
-    """A file by its logical path."""
+def entry_file(roots, path):
+    """Return the file of a logical path."""
     scope, _, rel = path.partition("/")
     return roots[scope] / rel
 
 
 @pytest.fixture
 def saved(muniment):
-    """A fact that was remembered: its path."""
-    return muniment.document("remember", WAS)["files_touched"][0]
+    """Remember a fact and return its path."""
+    return muniment.document("remember", OLD_FACT)["files_touched"][0]
 
 
 @pytest.fixture
 def editor(monkeypatch, tmp_path):
-    """An editor that writes something else in the place of something, and ends with a code."""
+    """Return a function that sets an editor which replaces text and exits with a code."""
 
-    def made(old, new, code=0):
+    def use_editor(old, new, code=0):
         script = tmp_path / "editor.py"
         script.write_text(
             "import pathlib, sys\npath = pathlib.Path(sys.argv[1])\n"
@@ -35,29 +38,27 @@ def editor(monkeypatch, tmp_path):
         monkeypatch.setenv("EDITOR", f"{sys.executable} {script}")
         monkeypatch.delenv("VISUAL", raising=False)
 
-    return made
+    return use_editor
 
 
-def test_edit_updates_title_description_and_index(
-    muniment, saved, editor, roots
-):
-    editor(f"---\n{WAS}", f"---\n{NOW}")
+def test_edit_updates_title_description_and_index(muniment, saved, editor, roots):
+    editor(f"---\n{OLD_FACT}", f"---\n{NEW_FACT}")
     lines = muniment.lines("edit", saved)
-    now = saved.replace("dark", "light")  # Code had made the name of what it said.
-    assert lines[0] == f"saved (changed): {now}"
-    assert not at(roots, saved).exists()
-    entry = parse(at(roots, now).read_bytes())
+    new_path = saved.replace("dark", "light")  # The name is derived from the text.
+    assert lines[0] == f"saved (changed): {new_path}"
+    assert not entry_file(roots, saved).exists()
+    entry = parse(entry_file(roots, new_path).read_bytes())
     assert (entry.body, entry.description, entry.name) == (
-        f"{NOW}\n",
-        NOW,
+        f"{NEW_FACT}\n",
+        NEW_FACT,
         "Prefers light mode in every editor",
     )
     assert entry.muniment["decided_by"] == "owner"
-    index = at(roots, f"{saved.partition('/')[0]}/MEMORY.md").read_text()
+    index = entry_file(roots, f"{saved.partition('/')[0]}/MEMORY.md").read_text()
     assert ("light mode" in index, "dark mode" in index) == (True, False)
     undo = lines[1].partition("muniment ")[2].split()
     muniment.lines(*undo)
-    assert parse(at(roots, saved).read_bytes()).body == f"{WAS}\n"
+    assert parse(entry_file(roots, saved).read_bytes()).body == f"{OLD_FACT}\n"
 
 
 def test_edit_saves_nothing_if_unchanged_or_editor_fails(
@@ -66,18 +67,18 @@ def test_edit_saves_nothing_if_unchanged_or_editor_fails(
     (tmp_path / "copies").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "copies"))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    before = at(roots, saved).read_bytes()
+    before = entry_file(roots, saved).read_bytes()
     editor("no such words", "x")
     assert muniment.lines("edit", saved) == ["nothing was changed"]
     assert muniment.document("edit", saved) == {"task_id": None, "path": saved, "notes": []}
-    editor(WAS, NOW, code=3)
+    editor(OLD_FACT, NEW_FACT, code=3)
     (line,) = muniment.lines("edit", saved, code=1)
     assert "ended with 3; nothing was saved, the copy is " in line
-    editor(WAS, "my password is hunter2hunter2")
+    editor(OLD_FACT, "my password is hunter2hunter2")
     lines = muniment.lines("edit", saved, code=1)
     assert lines[0].startswith("note: what you wrote is kept in ")
     assert "[remember_refused]" in lines[1]
-    editor(f"---\n{WAS}", "---\n ")
+    editor(f"---\n{OLD_FACT}", "---\n ")
     assert muniment.failure("edit", saved) == "invalid_content"
     monkeypatch.setenv("EDITOR", "/bin/rm -r")
     (line,) = muniment.lines("edit", saved, code=1)
@@ -87,43 +88,41 @@ def test_edit_saves_nothing_if_unchanged_or_editor_fails(
     assert "cannot be used: No such file or directory; nothing was saved" in line
     assert muniment.failure("edit", "user/nothing.md") == "not_found"
     assert muniment.failure("edit", f"{saved.partition('/')[0]}/MEMORY.md") == "remember_refused"
-    editor(WAS, NOW)
+    editor(OLD_FACT, NEW_FACT)
     done = muniment.document("edit", saved)
     assert done["path"] == saved.replace("dark", "light")
     muniment.lines("undo", done["task_id"])
-    for named in ("", "vi '"):
-        monkeypatch.setenv("EDITOR", named)
+    for value in ("", "vi '"):
+        monkeypatch.setenv("EDITOR", value)
         (line,) = muniment.lines("edit", saved, code=1)
         assert line.startswith("not saved: no editor is named; set VISUAL or EDITOR")
-    assert at(roots, saved).read_bytes() == before
+    assert entry_file(roots, saved).read_bytes() == before
 
 
-def test_manual_edit_reaches_index_and_recall_but_keeps_name(
-    muniment, saved, roots
-):
-    path = at(roots, saved)
-    path.write_text(path.read_text().replace(f"---\n{WAS}", f"---\n{NOW}"))
+def test_manual_edit_reaches_index_and_recall_but_keeps_name(muniment, saved, roots):
+    path = entry_file(roots, saved)
+    path.write_text(path.read_text().replace(f"---\n{OLD_FACT}", f"---\n{NEW_FACT}"))
     assert muniment.lines("history", saved)[0] == f"{saved} was edited by hand since this task"
     assert muniment.document("history", saved)["edited_by_hand"] is True
     muniment.lines("index", "rebuild")
-    index = at(roots, f"{saved.partition('/')[0]}/MEMORY.md").read_text()
+    index = entry_file(roots, f"{saved.partition('/')[0]}/MEMORY.md").read_text()
     assert ("light mode" in index, "dark mode" in index) == (True, False)
     (found,) = muniment.document("recall", "which editor mode?")["entries"]
-    assert (found["name"], found["text"]) == ("Prefers light mode in every editor", NOW)
-    chosen = path.read_text().replace("name: Prefers dark mode in every editor", "name: Looks")
-    path.write_text(chosen.replace("light mode", "sepia mode"))
+    assert (found["name"], found["text"]) == ("Prefers light mode in every editor", NEW_FACT)
+    renamed_text = path.read_text().replace("name: Prefers dark mode in every editor", "name: Looks")
+    path.write_text(renamed_text.replace("light mode", "sepia mode"))
     muniment.lines("index", "rebuild")
-    index = at(roots, f"{saved.partition('/')[0]}/MEMORY.md").read_text()
+    index = entry_file(roots, f"{saved.partition('/')[0]}/MEMORY.md").read_text()
     assert "[Looks]" in index
     assert ("sepia mode" in index, "light mode" in index) == (True, False)
 
 
 def test_update_prints_outdated_fact_and_history(muniment):
-    was, now = "We deploy on Tuesdays", "We now deploy on Mondays, no longer on Tuesdays"
-    path = muniment.document("remember", was)["files_touched"][0]
+    old, fact = "We deploy on Tuesdays", "We now deploy on Mondays, no longer on Tuesdays"
+    path = muniment.document("remember", old)["files_touched"][0]
     new = path.replace("we-deploy-on-tuesdays", "we-now-deploy-on-mondays-no-longer-on-tuesdays")
-    assert muniment.lines("remember", now, "--dry-run")[0] == f'would be updated: {new} (was: "{was}")'
-    assert muniment.lines("remember", now)[0] == f'updated: {new} (was: "{was}")'
+    assert muniment.lines("remember", fact, "--dry-run")[0] == f'would be updated: {new} (was: "{old}")'
+    assert muniment.lines("remember", fact)[0] == f'updated: {new} (was: "{old}")'
     done = [line.split()[2:4] for line in muniment.lines("history", path)]
     assert done == [["removed", path], ["new", path]]
     assert [line.split()[2:4] for line in muniment.lines("history", new)] == [["new", new]]

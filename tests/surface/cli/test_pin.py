@@ -13,7 +13,7 @@ FACT = "The user prefers dark mode in every editor"
 
 @pytest.fixture
 def saved(muniment):
-    """The path of an entry."""
+    """Return the path of an entry."""
     (path,) = muniment.document("remember", FACT, "--scope", "user")["files_touched"]
     return path
 

@@ -15,7 +15,7 @@ NARROW = SCOPES + READ + "[limits]\nturns = 1\n"
 
 @pytest.fixture
 def folder(tmp_path):
-    """Two policies and something that is none."""
+    """Write two policies and one other file."""
     write(tmp_path / "policies" / "base.toml")
     write(tmp_path / "policies" / "own.toml", extends=["./base.toml", "strict"])
     (tmp_path / "policies" / "invariants.toml").write_text('schema = "muniment-invariants/1"\n')
@@ -26,15 +26,15 @@ def digest(folder, name):
     return load_files(str(folder / f"{name}.toml"), unlocked=folder).policy.digest
 
 
-# -- lock ------------------------------------------------------------------------------------------------
+# -- lock ----------------------------------------------------------------------------------------------
 
 
 def test_lock_names_every_policy_and_skipped_file(folder, policy, tmp_path):
     path = folder / LOCK_NAME
     base, own = digest(folder, "base"), digest(folder, "own")
-    shown = [f"  base  —         → {base[:8]}…", f"  own   —         → {own[:8]}…"]
-    told = ["skipped invariants.toml: it is no policy", *shown, f"locked 2 policies: {path}"]
-    assert policy.lines("lock", folder) == told
+    table = [f"  base  —         → {base[:8]}…", f"  own   —         → {own[:8]}…"]
+    expected = ["skipped invariants.toml: it is no policy", *table, f"locked 2 policies: {path}"]
+    assert policy.lines("lock", folder) == expected
     assert read_lock(path) == {"base": base, "own": own}
     assert [path.name for path in folder.iterdir() if path.suffix != ".toml"] == [LOCK_NAME]
     assert policy.lines("lock", folder)[-1] == f"locked 2 policies, as before: {path}"
@@ -42,8 +42,8 @@ def test_lock_names_every_policy_and_skipped_file(folder, policy, tmp_path):
     (folder / "own.toml").unlink()
     now = digest(folder, "base")
     changes = [{"name": "base", "old": base, "new": now}, {"name": "own", "old": own, "new": None}]
-    told = {"status": "locked", "lock": str(path), "policies": {"base": now}, "changes": changes}
-    assert policy.document("lock", folder) == told | {"skipped": ["invariants.toml"]}
+    expected = {"status": "locked", "lock": str(path), "policies": {"base": now}, "changes": changes}
+    assert policy.document("lock", folder) == expected | {"skipped": ["invariants.toml"]}
     path.write_text("rubbish")
     assert policy.lines("lock", folder)[-1] == f"locked 1 policy: {path}"
     assert read_lock(path) == {"base": now}
@@ -88,17 +88,17 @@ def test_lock_rejects_invalid_policy_and_unwritable_file(folder, policy, tmp_pat
     assert "is no folder" in policy.lines("lock", tmp_path / "nothing", code=1)[-1]
 
 
-# -- sign and verify -------------------------------------------------------------------------------------
+# -- sign and verify -----------------------------------------------------------------------------------
 
 
 def test_policy_signature_is_created_and_verified(folder, policy, tmp_path):
     key, own, signers = tmp_path / "key", str(folder / "own.toml"), tmp_path / "signers"
-    making = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key]
-    subprocess.run(making, check=True, capture_output=True)
+    keygen_command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key]
+    subprocess.run(keygen_command, check=True, capture_output=True)
     signers.write_text(f"alice {key.with_suffix('.pub').read_text()}")
     sign, verify = ("sign", own, "--key", key), ("verify", own, "--signers", signers)
-    told = policy.document(*verify, code=1)["error"]
-    assert (told["code"], "E141" in told["message"]) == ("policy_invalid", True)
+    error = policy.document(*verify, code=1)["error"]
+    assert (error["code"], "E141" in error["message"]) == ("policy_invalid", True)
     label = load_policy(own).label
     assert policy.lines(*sign) == [f"signed {label}: {own}.sig"]
     assert Path(f"{own}.sig").read_text().startswith("-----BEGIN SSH SIGNATURE-----\n")
@@ -107,22 +107,22 @@ def test_policy_signature_is_created_and_verified(folder, policy, tmp_path):
     assert policy("verify", own, MUNIMENT_POLICY_SIGNERS=str(signers)).exit_code == 0
     write(folder / "base.toml", body=NARROW)
     assert policy.lines(*verify, code=1)[0].startswith(f"not verified: E140 {own}: ")
-    named = {"name": "own", "path": own, "digest": load_policy(own).digest}
-    assert policy.document(*sign) == {"status": "signed", **named, "signature": f"{own}.sig"}
-    assert policy.document(*verify) == {"status": "verified", **named, "signer": "alice"}
+    expected = {"name": "own", "path": own, "digest": load_policy(own).digest}
+    assert policy.document(*sign) == {"status": "signed", **expected, "signature": f"{own}.sig"}
+    assert policy.document(*verify) == {"status": "verified", **expected, "signer": "alice"}
     assert "E143" in policy.lines("sign", "strict", "--key", key, code=1)[0]
     assert "E142" in policy.lines("sign", own, "--key", signers, code=1)[0]
 
 
-# -- show ------------------------------------------------------------------------------------------------
+# -- show ----------------------------------------------------------------------------------------------
 
 
 def test_policy_show_prints_the_file(folder, policy):
     own = folder / "own.toml"
     own.write_text(own.read_text() + "# \u202e\n")
     assert policy.lines("show", own) == [*own.read_text().splitlines()[:-1], "# \\u{202e}"]
-    told = {"name": "own", "path": str(own), "digest": digest(folder, "own"), "text": own.read_text()}
-    assert policy.document("show", own) == told
+    expected = {"name": "own", "path": str(own), "digest": digest(folder, "own"), "text": own.read_text()}
+    assert policy.document("show", own) == expected
     assert "E120" in policy.lines("show", "nobody", code=1)[0]
 
 
@@ -151,24 +151,24 @@ PARENT += '[limits]\nturns = 5\ntool_calls = 7\n[content]\nreject = ["ansi"]\n'
 def test_effective_policy_names_source_of_every_value(policy, tmp_path):
     write(tmp_path / "parent.toml", body=PARENT)
     family = write(tmp_path / "child.toml", body=CHILD, extends=["./parent.toml"])
-    shown = policy.document("show", family, "--effective")
-    assert (shown["label"], shown["digest"]) == (load_policy(family).label, load_policy(family).digest)
-    assert [file["name"] for file in shown["files"]] == ["child", "parent"]
-    child, parent = shown["layers"]
+    document = policy.document("show", family, "--effective")
+    assert (document["label"], document["digest"]) == (load_policy(family).label, load_policy(family).digest)
+    assert [file["name"] for file in document["files"]] == ["child", "parent"]
+    child, parent = document["layers"]
     assert (child["name"], child["allow"], parent["deny"]) == ("child", [], [])
     (deny,) = child["deny"]
     assert (deny["id"], deny["line"], deny["why"]) == ("no", 6, "not\nhere")
     assert parent["allow"][0]["paths"] == ["/user/*.md"]
     user = {"name": "user", "trust": "workspace", "trust_from": "child", "commit": "review"}
-    assert shown["scopes"] == [user | {"commit_from": "parent"}]
-    quotas = [(quota["id"], quota["from"], quota["line"]) for quota in shown["quotas"]]
+    assert document["scopes"] == [user | {"commit_from": "parent"}]
+    quotas = [(quota["id"], quota["from"], quota["line"]) for quota in document["quotas"]]
     assert quotas == [("default", "default", None), ("few", "child", 16)]
-    terms = {term["key"]: (term["value"], term["from"], term["line"]) for term in shown["terms"]}
-    assert (terms["limits.turns"], terms["limits.tool_calls"]) == ((2, "child", 13), (7, "parent", 12))
-    assert terms["limits.seconds"] == (295, "default", None)
-    assert terms["content.reject"] == (["ansi", "bidi"], "child, parent", None)
+    values = {term["key"]: (term["value"], term["from"], term["line"]) for term in document["terms"]}
+    assert (values["limits.turns"], values["limits.tool_calls"]) == ((2, "child", 13), (7, "parent", 12))
+    assert values["limits.seconds"] == (295, "default", None)
+    assert values["content.reject"] == (["ansi", "bidi"], "child, parent", None)
     lines = policy.lines("show", family, "--effective")
-    assert lines[0] == f"{shown['label']}  {shown['digest']}"
+    assert lines[0] == f"{document['label']}  {document['digest']}"
     rule = {"  deny   no: create delete list modify read  (child:6)", "         # not here"}
     scope = "  user  trust workspace (child)  commit review (parent)"
     assert {"layer child: every layer has to grant", "         secret/", *rule, scope} <= set(lines)
@@ -182,6 +182,6 @@ def test_effective_policy_names_source_of_every_value(policy, tmp_path):
 
 def test_packaged_policies_have_a_line_for_every_value(policy):
     for name in ("strict", "hardened", "clean"):
-        shown = policy.document("show", name, "--effective")
-        assert all(term["line"] for term in shown["terms"])
-        assert all(rule["line"] for layer in shown["layers"] for rule in (*layer["allow"], *layer["deny"]))
+        document = policy.document("show", name, "--effective")
+        assert all(term["line"] for term in document["terms"])
+        assert all(rule["line"] for layer in document["layers"] for rule in (*layer["allow"], *layer["deny"]))
