@@ -17,22 +17,22 @@ def test_both_clients_have_equal_documented_methods():
         methods = [name for name in dir(threaded) if not name.startswith("_")]
         assert methods == [name for name in dir(looped) if not name.startswith("_")]
         for name in methods:
-            ours, theirs = getattr(threaded, name), getattr(looped, name)
-            assert inspect.getdoc(ours), name
-            assert inspect.getdoc(theirs), name
-            asked = [inspect.signature(each).parameters for each in (ours, theirs)]
-            assert asked[0] == asked[1], name
-            is_awaited = inspect.iscoroutinefunction(theirs) or inspect.isasyncgenfunction(theirs)
+            method, async_method = getattr(threaded, name), getattr(looped, name)
+            assert inspect.getdoc(method), name
+            assert inspect.getdoc(async_method), name
+            parameters = [inspect.signature(each).parameters for each in (method, async_method)]
+            assert parameters[0] == parameters[1], name
+            is_awaited = inspect.iscoroutinefunction(async_method) or inspect.isasyncgenfunction(async_method)
             assert is_awaited is (name != "handle"), name
-    told = [inspect.signature(each.remember).return_annotation for each in (Client, AsyncClient)]
-    assert told == ["TaskHandle[RememberResult]", "AsyncTaskHandle[RememberResult]"]
+    annotations = [inspect.signature(each.remember).return_annotation for each in (Client, AsyncClient)]
+    assert annotations == ["TaskHandle[RememberResult]", "AsyncTaskHandle[RememberResult]"]
 
 
 def test_client_imports_only_allowed_modules():
     for path in Path(client.__file__).parent.glob("*.py"):
         found = re.findall(r"^\s*(?:from|import) (muniment[.\w]*)", path.read_text("utf-8"), re.MULTILINE)
-        ours = r"muniment\.(client|types(\.(documents|arguments))?$|errors$|files$|names$|portable$)"
-        assert all(re.match(ours, name) for name in found), path
+        allowed = r"muniment\.(client|types(\.(documents|arguments))?$|errors$|files$|names$|portable$)"
+        assert all(re.match(allowed, name) for name in found), path
 
 
 def test_client_loads_no_model_database_or_server():

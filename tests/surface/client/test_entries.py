@@ -28,9 +28,9 @@ def daemon(tmp_path_factory):
 
 @pytest.fixture
 def client(daemon, shell):
-    where = {"url": daemon.url, "token": daemon.token, "workspace": daemon.work}
-    with opened(shell, hasty=False, **where) as made:
-        yield made
+    address = {"url": daemon.url, "token": daemon.token, "workspace": daemon.work}
+    with opened(shell, hasty=False, **address) as created:
+        yield created
 
 
 def test_list_reads_all_pages(client, monkeypatch):
@@ -48,8 +48,8 @@ def test_edit_of_changed_entry_raises_problem(client):
     with pytest.raises(Problem) as problem:
         client.edit(entry.path, "The user prefers a light theme\n", digest="0" * 64)
     assert (problem.value.code, client.show(entry.path)) == ("store_conflict", entry)
-    would = client.edit(entry.path, "The user prefers a light theme\n", digest=entry.digest, dry_run=True)
-    assert (would.task_id, would.changed, client.show(entry.path)) == (None, True, entry)
+    preview = client.edit(entry.path, "The user prefers a light theme\n", digest=entry.digest, dry_run=True)
+    assert (preview.task_id, preview.changed, client.show(entry.path)) == (None, True, entry)
 
 
 def test_edit_with_empty_text_raises_problem(client):
@@ -95,17 +95,17 @@ def test_erase_without_boolean_dry_run_erases_nothing(client):
 def test_export_stops_at_byte_limit(daemon, client, monkeypatch, form):
     for number in range(5):
         (daemon.home / f"user/bulk-{number}.md").write_text('"' * 900)  # Each takes two bytes in JSON.
-    read, real = [], Place.read
+    read_paths, real_read = [], Place.read
 
-    def counted(place, path):
-        read.append(path.text) if "bulk" in path.text else None
-        return real(place, path)
+    def counting_read(place, path):
+        read_paths.append(path.text) if "bulk" in path.text else None
+        return real_read(place, path)
 
-    monkeypatch.setattr(Place, "read", counted)
+    monkeypatch.setattr(Place, "read", counting_read)
     monkeypatch.setattr(routes, "MAX_EXPORT_BYTES", 3000)
     with pytest.raises(Problem, match="more than 3000 bytes") as problem:
         client.export(io.BytesIO(), format=form)
-    assert (problem.value.code, 0 < len(set(read)) < 4) == ("body_too_large", True)
+    assert (problem.value.code, 0 < len(set(read_paths)) < 4) == ("body_too_large", True)
     for number in range(5):
         (daemon.home / f"user/bulk-{number}.md").unlink()
 

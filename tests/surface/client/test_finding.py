@@ -15,7 +15,7 @@ from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 
 URL = "http://127.0.0.1:4242"
 SOCKET = "/run/daemon.sock"
-MISREAD = "is no file of yours alone"
+NOT_PRIVATE = "is no file of yours alone"
 
 
 def write(path, text, mode=0o600):
@@ -27,22 +27,22 @@ def write(path, text, mode=0o600):
 @pytest.fixture
 def home(tmp_path):
     write(tmp_path / "state/token", f"{TOKEN}\n")
-    announce(tmp_path, url=URL, socket=None, pid=1, epoch="0badcafe")
+    write_address(tmp_path, url=URL, socket=None, pid=1, epoch="0badcafe")
     return tmp_path
 
 
-def announce(home, **said):
-    write(home / "state/daemon.json", json.dumps(said))
+def write_address(home, **members):
+    write(home / "state/daemon.json", json.dumps(members))
 
 
-def unusable(home, match):
+def assert_unusable(home, match):
     raised(ManagedMemoryUnavailable, Home(home).find, match=match)
 
 
 def test_home_yields_address_and_owner_token(home):
     assert Home(home).find() == Where(URL, None, TOKEN)
     assert Home(home, "other").find() == Where(URL, None, "other")
-    announce(home, url=URL, socket=SOCKET)
+    write_address(home, url=URL, socket=SOCKET)
     (home / "state/token").unlink()
     assert Home(home).find() == Where("http://localhost", SOCKET, None)
     assert Home(home, "other").find() == Where("http://localhost", SOCKET, "other")
@@ -54,13 +54,13 @@ def test_home_yields_address_and_owner_token(home):
 def test_invalid_daemon_files_are_rejected_without_token(home):
     for text in ("", "two words", "x" * 600):
         write(home / "state/token", text)
-        unusable(home, r"holds no token$")
+        assert_unusable(home, r"holds no token$")
     (home / "state/token").unlink()
-    unusable(home, r"holds no token$")
+    assert_unusable(home, r"holds no token$")
     wrong = '{"url": "ftp://x"}', '{"url": 7}', '{"url": "", "socket": 7}'
     for text in ("", "[]", "{}", "null", "\xff", *wrong):
         write(home / "state/daemon.json", text)
-        unusable(home, r"daemon\.json: does not say where")
+        assert_unusable(home, r"daemon\.json: does not say where")
 
 
 @pytest.mark.parametrize("name", ["daemon.json", "token"])
@@ -68,18 +68,18 @@ def test_daemon_file_shared_with_others_is_rejected(home, tmp_path, monkeypatch,
     path = home / "state" / name
     for mode in (0o644, 0o660, 0o602, 0o640, 0o620, 0o604):
         path.chmod(mode)
-        unusable(home, f"{name}: {MISREAD}")
+        assert_unusable(home, f"{name}: {NOT_PRIVATE}")
     path.chmod(0o600)
     with monkeypatch.context() as patch:
         patch.setattr(os, "geteuid", lambda: 4_000_000)
-        unusable(home, MISREAD)
+        assert_unusable(home, NOT_PRIVATE)
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
-    unusable(home, "cannot be read")
+    assert_unusable(home, "cannot be read")
     for make in (lambda: os.mkfifo(path, 0o600), lambda: path.mkdir(mode=0o700)):
         path.unlink()
         make()
-        unusable(home, "is no file")
+        assert_unusable(home, "is no file")
 
 
 def test_home_is_argument_then_environment():
@@ -98,12 +98,12 @@ def test_address_uses_only_given_token_and_excludes_other_places(home):
     found = place(environment, socket=Path("/run/d.sock"))
     assert found == Fixed(Where("http://localhost", "/run/d.sock"))
     assert found.nobody
-    two = {"url": URL, "socket": "/s"}, {"url": URL, "home": "/h"}, {"socket": "/s", "home": "/h"}
-    for named in (*two, {"socket": ""}, {"socket": "a\0b"}):
-        raised(ConfigInvalid, place, {}, **named)
+    pairs = {"url": URL, "socket": "/s"}, {"url": URL, "home": "/h"}, {"socket": "/s", "home": "/h"}
+    for options in (*pairs, {"socket": ""}, {"socket": "a\0b"}):
+        raised(ConfigInvalid, place, {}, **options)
     for token in ("", "two words", "line\n", "é", "x" * 513):
-        told = str(raised(ConfigInvalid, place, {}, url=URL, token=token))
-        assert not token or token not in told
+        message = str(raised(ConfigInvalid, place, {}, url=URL, token=token))
+        assert not token or token not in message
     assert TOKEN not in repr([Home(home, TOKEN), Home(home).find(), place({}, url=URL, token=TOKEN)])
 
 
@@ -121,9 +121,9 @@ def test_url_is_scheme_host_and_port_only():
 
 
 def test_missing_or_invalid_directory_is_an_error(tmp_path, monkeypatch):
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
+    missing = tmp_path / "gone"
+    missing.mkdir()
+    monkeypatch.chdir(missing)
+    missing.rmdir()
     for workspace in None, ".", "a\0b":
         raised(ConfigInvalid, name_workspace, workspace, match="cannot be found")

@@ -21,14 +21,14 @@ SEED = "MUNIMENT_CHAOS_SEED"
 
 
 @pytest.fixture
-def short():
+def short_directory():
     """A directory with a name that is short enough for a socket in it."""
     made = Path(tempfile.mkdtemp(prefix="c-"))
     yield made
     shutil.rmtree(made)
 
 
-def weathered(directory, plan, count):
+def run_storm(directory, plan, count):
     """A storm that is over."""
     print(f"{SEED}={plan.seed}")  # noqa: T201  pytest shows it beside a failure
     with postgres.server() as server, base_on(server.url) as base:
@@ -54,7 +54,7 @@ def weathered(directory, plan, count):
                 "differing": storm.differing(),
                 "unlike what is made anew": storm.unlike_new(directory / "new"),
             }
-            assert not any(found.values()), {each: told for each, told in found.items() if told}
+            assert not any(found.values()), {each: problems for each, problems in found.items() if problems}
         finally:
             for node in nodes:
                 node.kill()
@@ -64,11 +64,11 @@ def seed():
     return int(os.environ.get(SEED) or secrets.randbelow(1 << 32))
 
 
-def test_nothing_is_lost_or_repeated_during_faults(short):
+def test_nothing_is_lost_or_repeated_during_faults(short_directory):
     plan = Plan(seed(), homes=4, tasks=6, seconds=3.0, between=(0.2, 0.4), lease=2.0, paused=3.0)
-    weathered(short, plan, 2)
+    run_storm(short_directory, plan, 2)
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_or_repeated_in_a_long_storm(short):
-    weathered(short, Plan(seed(), homes=24, tasks=40, seconds=100.0), 3)
+def test_nothing_is_lost_or_repeated_in_a_long_storm(short_directory):
+    run_storm(short_directory, Plan(seed(), homes=24, tasks=40, seconds=100.0), 3)

@@ -60,9 +60,9 @@ def replace_in_place(copy):
 
 
 def replace_by_rename(copy):
-    beside = copy.entry.with_name("beside.tmp")
-    beside.write_bytes(copy.foreign)
-    beside.replace(copy.entry)
+    temporary = copy.entry.with_name("beside.tmp")
+    temporary.write_bytes(copy.foreign)
+    temporary.replace(copy.entry)
 
 
 def replace_with_old_times(copy):
@@ -93,10 +93,10 @@ def remove_entry(copy):
 
 
 def replace_with_link(copy):
-    elsewhere = copy.user.parents[2] / "elsewhere.md"
-    elsewhere.write_bytes(copy.foreign)
+    outside = copy.user.parents[2] / "elsewhere.md"
+    outside.write_bytes(copy.foreign)
     copy.entry.unlink()
-    copy.entry.symlink_to(elsewhere)
+    copy.entry.symlink_to(outside)
 
 
 def remove_all(copy):
@@ -184,8 +184,8 @@ def test_recall_after_forgotten_file_restored_is_empty(copy):
 def test_recall_after_old_version_restored_returns_new_version(copy):
     undone = copy.writes.post("/workspace/memory/undo", {"taskId": copy.task["taskId"]})
     assert undone.status_code == 200, undone.text
-    again = copy.writes.done("remember", {"content": FACT.replace("marmot", "heron"), "scope": "user"})
-    assert again["status"] == "completed", again
+    second = copy.writes.done("remember", {"content": FACT.replace("marmot", "heron"), "scope": "user"})
+    assert second["status"] == "completed", second
     copy.wait_until_idle()
     assert copy.reads.recalled("box 17 in cellar heron-0017")
     copy.entry_with(b"heron").rename(copy.entry)

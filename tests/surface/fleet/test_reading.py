@@ -3,7 +3,7 @@
 import pytest
 
 
-def remembered_and_found(home, number):
+def check_recall_at_other_node(home, number):
     """A fact is remembered at one node, and recalled at the other as soon as it is done."""
     writes, reads = home.at[number % 2], home.at[(number + 1) % 2]
     done = writes.done("remember", {"content": f"The user keeps box {number} in cellar nr-{number:04}."})
@@ -15,7 +15,7 @@ def remembered_and_found(home, number):
 def test_completed_task_is_recalled_at_other_node(two):
     home = two.home()
     for number in range(6):
-        remembered_and_found(home, number)
+        check_recall_at_other_node(home, number)
 
 
 @pytest.mark.slow
@@ -23,4 +23,4 @@ def test_completed_task_is_recalled_at_other_node_1000_times(two):
     for _ in range(50):
         home = two.home()
         for number in range(20):
-            remembered_and_found(home, number)
+            check_recall_at_other_node(home, number)

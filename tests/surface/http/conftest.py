@@ -43,8 +43,8 @@ def quiet(_quiet_daemon):
     _quiet_daemon.check()
     _quiet_daemon.until(lambda: _quiet_daemon.connections() == 0)
     assert descriptors() <= before
-    held = _quiet_daemon.guard.answering, _quiet_daemon.guard.waiting, _quiet_daemon.guard.following
-    assert [len(each) for each in (*held, _quiet_daemon.daemon._server.server_state.tasks)] == [0] * 4
+    shares = _quiet_daemon.guard.answering, _quiet_daemon.guard.waiting, _quiet_daemon.guard.following
+    assert [len(each) for each in (*shares, _quiet_daemon.daemon._server.server_state.tasks)] == [0] * 4
     assert _quiet_daemon.ask("GET", "/workspace/memory/tasks").json["tasks"] == []
 
 

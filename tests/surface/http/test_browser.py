@@ -45,27 +45,27 @@ FRAME = """<iframe sandbox="allow-scripts" src="/"></iframe>
 @pytest.mark.slow
 @needs_browser
 def test_only_page_of_allowed_origin_uses_daemon(tmp_path):
-    told, answers = queue.Queue(), {}
+    results, answers = queue.Queue(), {}
 
-    def answer(asked):
-        if asked.command == "POST":
-            told.put(json.loads(asked.sent))
-        return html(answers.get(asked.path, "") if asked.command == "GET" else "")
+    def answer(request):
+        if request.command == "POST":
+            results.put(json.loads(request.sent))
+        return html(answers.get(request.path, "") if request.command == "GET" else "")
 
     with answering(answer) as port:
         allowed = f"http://good.test:{port}"
         with running(tmp_path, allow_origins=(allowed,)) as daemon, browser(tmp_path) as chromium:
             answers |= {"/": SCRIPT % (json.dumps(daemon.url), json.dumps(daemon.token)), "/framed": FRAME}
             seen = {}
-            places = (
+            pages = (
                 ("good.test", ""),
                 ("evil.test", ""),
                 ("good.test.evil.test", ""),
                 ("good.test", "framed"),
             )
-            for name, path in places:
+            for name, path in pages:
                 chromium.get(f"http://{name}:{port}/{path}")
-                found = told.get(timeout=SECONDS)
+                found = results.get(timeout=SECONDS)
                 seen[found.pop("origin")] = found
         good = seen.pop(allowed)
         expected = {"health": {"status": "ok"}, "tokenless": "token_required", "remembered": "completed"}

@@ -42,7 +42,7 @@ KNOWN = {*FITS, "$ref", "type", "properties", "additionalProperties", "items", "
 KNOWN |= {"title", "description", "default", "discriminator", "format", "examples"}
 
 
-class Described:
+class DescribedOperation:
     """One operation of the document. `body` is the schema of its body; None: it takes none."""
 
     def __init__(self, method, path, document):
@@ -60,10 +60,12 @@ class Described:
 
 
 PATHS = DOCUMENT["paths"]
-DESCRIBED = [Described(how, path, each) for path, hows in PATHS.items() for how, each in hows.items()]
+DESCRIBED = [
+    DescribedOperation(how, path, each) for path, hows in PATHS.items() for how, each in hows.items()
+]
 
 
-def resolved(schema):
+def resolve(schema):
     """A schema, where it is only named elsewhere, with what stands beside its name."""
     assert set(schema) <= KNOWN, set(schema) - KNOWN
     if "$ref" not in schema:
@@ -71,10 +73,10 @@ def resolved(schema):
     found = DOCUMENT
     for step in schema["$ref"].removeprefix("#/").split("/"):
         found = found[step]
-    return {**resolved(found), **{name: value for name, value in schema.items() if name != "$ref"}}
+    return {**resolve(found), **{name: value for name, value in schema.items() if name != "$ref"}}
 
 
-def parts(schema, value):
+def list_members(schema, value):
     """The members of a value: name, what their schema is (True: any, False: there may be none), and value."""
     if isinstance(value, list) and "items" in schema:
         return [(str(number), schema["items"], each) for number, each in enumerate(value)]
@@ -83,25 +85,29 @@ def parts(schema, value):
     return [(name, known.get(name, more), each) for name, each in members]
 
 
-def problems(schema, value, where="$"):
+def find_problems(schema, value, where="$"):
     """Why a value is none of a schema, one by one."""
-    schema = resolved(schema)
+    schema = resolve(schema)
     kind = TYPES[schema.get("type", "any")]
     if not isinstance(value, kind) or (isinstance(value, bool) and kind not in {bool, object}):
         return [f"{where}: {type(value).__name__} is no {schema['type']}"]
     words = [(word, *FITS[word]) for word in FITS if word in schema]
-    wrong = [word for word, of, fits in words if isinstance(value, of) and not fits(value, schema[word])]
-    told = [f"{where}: {value!r} is not as {word} {schema[word]!r} says" for word in wrong]
+    wrong = [
+        word
+        for word, value_type, is_valid in words
+        if isinstance(value, value_type) and not is_valid(value, schema[word])
+    ]
+    problems_found = [f"{where}: {value!r} is not as {word} {schema[word]!r} says" for word in wrong]
     for word in {"anyOf", "oneOf", "allOf"} & set(schema):
-        found, count = [problems(each, value, where) for each in schema[word]], len(schema[word])
+        found, count = [find_problems(each, value, where) for each in schema[word]], len(schema[word])
         if found.count([]) not in {"oneOf": [1], "allOf": [count], "anyOf": range(1, count + 1)}[word]:
-            told.append(f"{where}: fits {found.count([])} of {count}: {found}")
-    for name, part, each in parts(schema, value):
+            problems_found.append(f"{where}: fits {found.count([])} of {count}: {found}")
+    for name, part, each in list_members(schema, value):
         if part is False:
-            told.append(f"{where}: has {name}")
+            problems_found.append(f"{where}: has {name}")
         elif part is not True:
-            told += problems(part, each, f"{where}.{name}")
-    return told
+            problems_found += find_problems(part, each, f"{where}.{name}")
+    return problems_found
 
 
 def test_daemon_serves_openapi_document_with_valid_references(quiet):
@@ -128,7 +134,7 @@ def test_each_operation_describes_input_and_responses(subtests):
             assert (operation.body is not None) == (operation.method == "POST")
             if operation.body is not None:
                 assert {"400", "408", "413", "415"} <= responses
-                assert resolved(operation.body)["additionalProperties"] is False
+                assert resolve(operation.body)["additionalProperties"] is False
 
 
 def test_described_problems_exist_with_status_and_sentence():
@@ -143,8 +149,8 @@ def test_described_problems_exist_with_status_and_sentence():
                 found.add(code)
     # What no path answers, or no method, is answered where there is no operation; the rest are in tasks, or
     # of `/mcp`, which another protocol describes.
-    elsewhere = {"not_found", "method_not_allowed", "workspace_draining", "mcp_not_installed"}
-    assert {code for code, means in CODES.items() if means.status} - found <= elsewhere
+    other_codes = {"not_found", "method_not_allowed", "workspace_draining", "mcp_not_installed"}
+    assert {code for code, means in CODES.items() if means.status} - found <= other_codes
     for sentence in {means.sentence for means in CODES.values()} - {""}:
         assert re.fullmatch(r"[A-Z`].+[.…]|Send JSON: .+", sentence), sentence
         assert "{" not in sentence
@@ -166,10 +172,10 @@ def test_schema_checker_accepts_valid_and_rejects_invalid():
         ({**thing, "additionalProperties": text}, [{}, {"a": "b"}], [{"a": 1}]),
         ({**thing, "additionalProperties": False}, [{}], [{"a": 1}]),
     ):
-        assert [value for value in good + bad if not problems(schema, value)] == good, schema
+        assert [value for value in good + bad if not find_problems(schema, value)] == good, schema
 
 
-# -- requests made from it -------------------------------------------------------------------------------
+# -- requests made from it -----------------------------------------------------------------------------
 
 QUICK, SLOW = 25, 100
 """Requests for each operation."""
@@ -206,7 +212,7 @@ ANYTHING = st.recursive(
 @st.composite
 def bodies(draw, schema):
     """The bytes of a body: of the schema, or of it with something changed."""
-    schema = resolved(schema)
+    schema = resolve(schema)
     members = {name: st.one_of(*[LIKELY[name]] * 3, ANYTHING) for name in schema.get("properties", {})}
     required = {name: members.pop(name) for name in schema.get("required", ())}
     value = draw(st.fixed_dictionaries(required, optional=members))
@@ -220,14 +226,14 @@ def bodies(draw, schema):
         case "any":
             value = draw(ANYTHING)
         case "cut":
-            return (data := encoded(value))[: draw(st.integers(0, len(data)))]
+            return (data := encode_json(value))[: draw(st.integers(0, len(data)))]
         case "double" if value:
             name = draw(st.sampled_from(sorted(value)))
-            return encoded(value)[:-1] + b", " + encoded({name: value[name]})[1:]
-    return encoded(value)
+            return encode_json(value)[:-1] + b", " + encode_json({name: value[name]})[1:]
+    return encode_json(value)
 
 
-def encoded(value):
+def encode_json(value):
     """JSON, with lone surrogates as escapes."""
     return json.dumps(value).encode()
 
@@ -238,10 +244,10 @@ def requests(draw, operation):
     path = operation.path
     for name in [each["name"] for each in operation.parameters("path")]:
         path = path.replace(f"{{{name}}}", draw(st.one_of(*[LIKELY[name]] * 4, WORDS, TEXTS)), 1)
-    asked = [each for each in operation.parameters("query") if each["required"] or draw(st.booleans())]
-    pairs = [(each["name"], str(draw(LIKELY.get(each["name"], WORDS) | TEXTS))) for each in asked]
-    named = [each["name"] for each in operation.parameters("header") if draw(st.integers(0, 7)) == 7]
-    headers = [(name, draw(WORDS | TEXTS)) for name in named]
+    chosen = [each for each in operation.parameters("query") if each["required"] or draw(st.booleans())]
+    pairs = [(each["name"], str(draw(LIKELY.get(each["name"], WORDS) | TEXTS))) for each in chosen]
+    names = [each["name"] for each in operation.parameters("header") if draw(st.integers(0, 7)) == 7]
+    headers = [(name, draw(WORDS | TEXTS)) for name in names]
     has_body = operation.body is not None and draw(st.integers(0, 19)) < 19
     body = draw(bodies(operation.body)) if has_body else None
     method = draw(st.sampled_from([*[operation.method] * 57, "PUT", "GET", "POST"]))
@@ -249,8 +255,14 @@ def requests(draw, operation):
     return method, path, pairs, headers, body, token
 
 
-LEARNT = {"@task": "taskId", "@review": "reviewId", "@digest": "digest", "@id": "id", "@path": "filesTouched"}
-LEARNT = {word: rf'"{name}":\s*\[?"([^"]+)"' for word, name in LEARNT.items()}
+CAPTURES = {
+    "@task": "taskId",
+    "@review": "reviewId",
+    "@digest": "digest",
+    "@id": "id",
+    "@path": "filesTouched",
+}
+CAPTURES = {word: rf'"{name}":\s*\[?"([^"]+)"' for word, name in CAPTURES.items()}
 """Where answers tell what a word that begins with `@` stands for."""
 
 
@@ -270,15 +282,15 @@ class Session:
         method, path, pairs, headers, body, token = request
         self.known["@task"] = self.tasks.get(operation.path.split("/")[-2], self.known["@task"])
 
-        def filled(text):
+        def fill_in(text):
             return self.known.get(text, text).encode(errors="surrogatepass")
 
-        target = "/".join(quote(filled(part), safe="") for part in path.split("/"))
+        target = "/".join(quote(fill_in(part), safe="") for part in path.split("/"))
         if pairs:
-            target += "?" + "&".join(f"{name}={quote(filled(value), safe='')}" for name, value in pairs)
-        lines = [f"{name}: {filled(value).decode('latin-1')}" for name, value in headers]
+            target += "?" + "&".join(f"{name}={quote(fill_in(value), safe='')}" for name, value in pairs)
+        lines = [f"{name}: {fill_in(value).decode('latin-1')}" for name, value in headers]
         for word, known in self.known.items():
-            body = None if body is None else body.replace(encoded(word), encoded(known))
+            body = None if body is None else body.replace(encode_json(word), encode_json(known))
         answer = self.daemon.ask(method, target, *lines, body=body, token=self.tokens[token])
         self.check(operation, method, answer)
 
@@ -300,10 +312,12 @@ class Session:
         if media_type in {"application/x-tar", "application/jsonl"}:
             self.accepted += 1
         if media_type in {"application/json", "application/problem+json"}:
-            assert not (told := problems(schema, answer.json)), told
+            assert not (found_problems := find_problems(schema, answer.json)), found_problems
             self.accepted += answer.status < 400
-            found = {word: re.findall(each, answer.body.decode()) for word, each in LEARNT.items()}
-            self.known |= {word: told[-1] for word, told in found.items() if told}
+            found = {word: re.findall(each, answer.body.decode()) for word, each in CAPTURES.items()}
+            self.known |= {
+                word: found_problems[-1] for word, found_problems in found.items() if found_problems
+            }
             self.tasks |= {each.partition("-")[0]: each for each in found["@task"]}
 
 
@@ -311,8 +325,8 @@ class Session:
 def session(tmp_path_factory):
     with running(tmp_path_factory.mktemp("fuzz")) as daemon, pytest.MonkeyPatch.context() as patch:
         patch.setattr(guard, "MAX_HELLOS", 1 << 30)
-        made = Session(daemon)
-        yield made
+        created = Session(daemon)
+        yield created
         daemon.check()
 
 
@@ -342,14 +356,21 @@ def test_valid_requests_succeed_and_undescribed_answer_fails(session):
     bodies |= {"recall": {"query": "dark mode"}, "pin": {"path": path, "dryRun": True}, "index": {}}
     bodies["dream"] = {"scope": "user", "dryRun": True}
     bodies["edit"] = {"path": path, "text": "The user prefers a dark mode", "dryRun": True}
-    asked = {"verb": "read", "path": path, "token": "0" * 32, "nonce": "0" * 64}
+    query_values = {"verb": "read", "path": path, "token": "0" * 32, "nonce": "0" * 64}
     for operation in DESCRIBED:
         if "{" in operation.path or operation.path.endswith(("/undo", "/erase", "/events", "/metrics")):
             continue
         names = [each["name"] for each in operation.parameters("query") if each["required"]]
-        pairs = [(name, asked[name]) for name in names]
+        pairs = [(name, query_values[name]) for name in names]
         body, before = bodies.get(operation.path.rpartition("/")[2]), session.accepted
-        sent = operation.method, operation.path, pairs, [], None if body is None else encoded(body), "owner"
+        sent = (
+            operation.method,
+            operation.path,
+            pairs,
+            [],
+            None if body is None else encode_json(body),
+            "owner",
+        )
         session.send(operation, sent)
         assert session.accepted == before + 1, operation.name
     healthz = next(each for each in DESCRIBED if each.path == "/healthz")

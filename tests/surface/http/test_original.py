@@ -17,12 +17,12 @@ SESSION = "/session/any/events"
 NOBODY = (401, "token_required")
 
 
-def over(task_id):
+def is_end_of(task_id):
     """The last event of a task."""
     return lambda event: event.data.get("taskId") == task_id and event.data.get("status") in ENDED
 
 
-def complete(event):
+def is_replay_end(event):
     return event.type == "replay_complete"
 
 
@@ -35,11 +35,11 @@ def test_health_has_two_paths_and_requires_token(daemon):
 
 def test_feature_names_scope_only_if_policy_has_it(tmp_path, user_alone):
     with running(tmp_path, policy=user_alone) as daemon:
-        told = daemon.get("/capabilities").json()
-        names = {each for each in told["features"] if each.endswith("_scope")}
+        document = daemon.get("/capabilities").json()
+        names = {each for each in document["features"] if each.endswith("_scope")}
         assert names == {"workspace_memory_remember_user_scope", "workspace_memory_forget_scope"}
-        assert told["featureDetails"]["workspace_memory_remember"]["scopes"] == ["user"]
-        assert str(tmp_path) not in str(told)
+        assert document["featureDetails"]["workspace_memory_remember"]["scopes"] == ["user"]
+        assert str(tmp_path) not in str(document)
 
 
 def test_events_resume_from_number_and_epoch_or_id(daemon):
@@ -50,9 +50,9 @@ def test_events_resume_from_number_and_epoch_or_id(daemon):
     for path in f"{BASE}/events", SESSION:
         for cursor, headers in ((f"{epoch}-{last - 4}", {}), (str(last - 4), {"x_qwen_event_epoch": epoch})):
             with daemon.follow(cursor, path=path, **headers) as follower:
-                told = [next(follower) for _ in range(4)]
-            assert [each.document["id"] for each in told] == [*range(last - 3, last + 1)]
-            assert [each.id for each in told] == [f"{epoch}-{each.document['id']}" for each in told]
+                events = [next(follower) for _ in range(4)]
+            assert [each.document["id"] for each in events] == [*range(last - 3, last + 1)]
+            assert [each.id for each in events] == [f"{epoch}-{each.document['id']}" for each in events]
 
 
 def test_missed_events_cause_resync_in_client_format(daemon):
@@ -65,13 +65,13 @@ def test_missed_events_cause_resync_in_client_format(daemon):
         with daemon.follow(cursor, **headers) as follower:
             assert next(follower).document == {"v": 1, "type": "resync", "data": {}}
         with daemon.follow(cursor, path=SESSION, **headers) as follower:
-            lost, *again, done = follower.until(complete)
-        told = {"reason": "epoch_reset", "lastDeliveredId": number, "earliestAvailableId": 1}
-        assert lost.document == {"v": 1, "type": "state_resync_required", "data": told}, cursor
-        assert [each.document["id"] for each in again] == [*range(1, last + 1)]
-        told = {"lastReplayedEventId": last, "lastEventId": last, "replayedCount": last}
-        assert done.document == {"v": 1, "type": "replay_complete", "data": told}
-        assert (lost.id, done.id) == (None, None)  # Neither moves a cursor.
+            resync, *replayed, replay_end = follower.until(is_replay_end)
+        expected = {"reason": "epoch_reset", "lastDeliveredId": number, "earliestAvailableId": 1}
+        assert resync.document == {"v": 1, "type": "state_resync_required", "data": expected}, cursor
+        assert [each.document["id"] for each in replayed] == [*range(1, last + 1)]
+        expected = {"lastReplayedEventId": last, "lastEventId": last, "replayedCount": last}
+        assert replay_end.document == {"v": 1, "type": "replay_complete", "data": expected}
+        assert (resync.id, replay_end.id) == (None, None)  # Neither moves a cursor.
 
 
 def test_replay_ends_at_its_start_position(daemon):
@@ -80,12 +80,12 @@ def test_replay_ends_at_its_start_position(daemon):
     with daemon.follow(daemon.cursor(last), path=SESSION) as follower:
         assert next(follower).document["data"]["replayedCount"] == 0
         task_id = daemon.submit("dream", {})
-        told = follower.until(over(task_id))
-    assert not any(map(complete, told))
+        events = follower.until(is_end_of(task_id))
+    assert not any(map(is_replay_end, events))
     with daemon.follow(path=SESSION) as follower:
         follower.start()
         task_id = daemon.submit("dream", {})
-        assert not any(map(complete, follower.until(over(task_id))))
+        assert not any(map(is_replay_end, follower.until(is_end_of(task_id))))
 
 
 def test_evicted_events_cause_replay_of_remaining_ones(tmp_path, monkeypatch):
@@ -102,14 +102,14 @@ def test_evicted_events_cause_replay_of_remaining_ones(tmp_path, monkeypatch):
         for _ in range(8):
             daemon.done("dream", {})
         first = tasks.span(daemon.core.stream._reads)[1] + 1
-        told = {"reason": "ring_evicted", "lastDeliveredId": 0, "earliestAvailableId": first}
+        expected = {"reason": "ring_evicted", "lastDeliveredId": 0, "earliestAvailableId": first}
         with daemon.follow(daemon.cursor(0), path=SESSION) as follower:
-            lost, *again, done = follower.until(complete)
-        assert (lost.type, lost.data) == ("state_resync_required", told)
-        numbers = [each.document["id"] for each in again]
+            resync, *replayed, replay_end = follower.until(is_replay_end)
+        assert (resync.type, resync.data) == ("state_resync_required", expected)
+        numbers = [each.document["id"] for each in replayed]
         assert numbers[0] == first > 1
         assert all(after == before + 1 for before, after in pairwise(numbers))
-        assert done.data["replayedCount"] == len(numbers)
+        assert replay_end.data["replayedCount"] == len(numbers)
         frames = daemon.run(anext(slow)).decode()
         assert frames.startswith("event: state_resync_required\ndata: ")
         assert f'"earliestAvailableId": {first}' in frames.partition("\n\n")[0]
@@ -127,8 +127,8 @@ def test_original_client_never_sees_cancelled_status(held, name):
     ends |= {each["status"] for each in held.get(f"{BASE}/tasks", **who).json()["tasks"]}
     headers = {"token": who["token"], name: "window"}
     with held.follow(held.cursor(0), **headers) as follower:
-        (last,) = [each for each in follower.until(over(task_id)) if over(task_id)(each)]
+        (last,) = [each for each in follower.until(is_end_of(task_id)) if is_end_of(task_id)(each)]
     with held.follow(held.cursor(0), path=SESSION, **headers) as follower:
-        (known,) = [each for each in follower.until(over(task_id)) if over(task_id)(each)]
+        (known,) = [each for each in follower.until(is_end_of(task_id)) if is_end_of(task_id)(each)]
     assert (known.data["status"], known.data["code"]) == ("failed", "cancelled")
     assert {*ends, last.data["status"]} == ({"failed"} if name == "x_qwen_client_id" else {"cancelled"})

@@ -31,7 +31,7 @@ from muniment.store.state import State
 from muniment.store.tasks import OWNER
 
 OWNERS = "o" * 43
-EDITOR = ("editor", ["editor-1"], Trust.AGENT)
+EDITOR_TOKEN = ("editor", ["editor-1"], Trust.AGENT)
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -76,15 +76,15 @@ def test_owner_token_is_created_once_and_private(tmp_path):
     assert path.read_text() == f"{owner_token(tmp_path)}\n" == f"{token}\n"
 
 
-def refused(directory, match=None):
+def assert_rejected(directory, match=None):
     assert "oooo" not in str(raised(ManagedMemoryUnavailable, owner_token, directory, match=match))
 
 
 def test_token_file_shared_with_others_is_rejected_and_kept(tmp_path):
     """Nor does it wait for who would write into a pipe."""
-    path, elsewhere = tmp_path / TOKEN_NAME, tmp_path / "elsewhere"
-    elsewhere.write_text(f"{OWNERS}\n")
-    elsewhere.chmod(0o600)
+    path, outside = tmp_path / TOKEN_NAME, tmp_path / "elsewhere"
+    outside.write_text(f"{OWNERS}\n")
+    outside.chmod(0o600)
     fifo, sock, plain = stat.S_IFIFO | 0o600, stat.S_IFSOCK | 0o600, (0o644, 0o640, 0o604, 0o620, 0o601)
     for node in (*plain, fifo, sock, "elsewhere", "nowhere"):
         if isinstance(node, str):
@@ -95,8 +95,8 @@ def test_token_file_shared_with_others_is_rejected_and_kept(tmp_path):
                 path.write_text(f"{OWNERS}\n")
             path.chmod(stat.S_IMODE(node))
         before = path.lstat()
-        refused(tmp_path)
-        assert (path.lstat(), sorted(tmp_path.iterdir())) == (before, sorted([path, elsewhere]))
+        assert_rejected(tmp_path)
+        assert (path.lstat(), sorted(tmp_path.iterdir())) == (before, sorted([path, outside]))
         path.unlink()
 
 
@@ -108,12 +108,12 @@ def test_file_without_token_is_rejected_and_not_quoted(tmp_path):
         *(b"o" * 20 + b" " + b"o" * 20, b"o" * 42 + b"\xe9", b"\x00" * 43, b"\xff\xfe" + b"o\x00" * 43),
     ):
         path.write_bytes(content)
-        refused(tmp_path, "holds no token; delete it")
+        assert_rejected(tmp_path, "holds no token; delete it")
         assert path.read_bytes() == content
-    refused(tmp_path / "missing", "cannot be made: No such file")
+    assert_rejected(tmp_path / "missing", "cannot be made: No such file")
     if os.geteuid() == 0:  # Only root may give a file away.
         os.chown(path, 4242, 4242)
-        refused(tmp_path, "no file of yours alone")
+        assert_rejected(tmp_path, "no file of yours alone")
 
 
 # -- K2: those of clients ------------------------------------------------------------------------------
@@ -137,24 +137,26 @@ def test_client_token_has_ids_and_trust_and_is_not_stored(tokens, state):
     assert token not in json.dumps(bodies)
 
 
-def elsewhere(ledger):
+def open_connection(ledger):
     """Another connection to it."""
     return ledger.at(0) if isinstance(ledger, HomeLedger) else Database(ledger.path, synchronous="FULL")
 
 
 def test_revoked_token_is_unknown_at_once_on_other_connection(tokens, state):
-    with closing(elsewhere(state.ledger)) as reads:
-        asked, old = Tokens(state, reads), tokens.add(*EDITOR)
-        assert (before := asked.principal(old, OWNERS)) is not None
+    with closing(open_connection(state.ledger)) as reads:
+        other_tokens, old_token = Tokens(state, reads), tokens.add(*EDITOR_TOKEN)
+        assert (before := other_tokens.principal(old_token, OWNERS)) is not None
         tokens.revoke("editor")
-        assert (asked.principal(old, OWNERS), asked.all()) == (None, ())
-        new = tokens.add("editor", ["editor-1"], Trust.OWNER)  # The name can be given again, to another one.
-        assert asked.principal(old, OWNERS) is None
-        assert asked.principal(new, OWNERS).trust is Trust.OWNER
+        assert (other_tokens.principal(old_token, OWNERS), other_tokens.all()) == (None, ())
+        new_token = tokens.add(
+            "editor", ["editor-1"], Trust.OWNER
+        )  # The name can be given again, to another one.
+        assert other_tokens.principal(old_token, OWNERS) is None
+        assert other_tokens.principal(new_token, OWNERS).trust is Trust.OWNER
         tokens.revoke("editor")
-        after = asked.principal(tokens.add(*EDITOR), OWNERS)
+        after = other_tokens.principal(tokens.add(*EDITOR_TOKEN), OWNERS)
         assert before != after
-        assert asked.all() == (after,)
+        assert other_tokens.all() == (after,)
 
 
 def test_invalid_token_name_or_client_id_is_rejected(tokens, state):
@@ -168,7 +170,7 @@ def test_invalid_token_name_or_client_id_is_rejected(tokens, state):
 
 
 def test_concurrent_adds_of_one_name_create_one_token(opening, tmp_path):
-    def take(number):
+    def add_token(number):
         with opening(tmp_path / "state") as state:
             try:
                 return Tokens(state).add(f"name-{number % 2}", ["shared"], Trust.AGENT)
@@ -176,7 +178,7 @@ def test_concurrent_adds_of_one_name_create_one_token(opening, tmp_path):
                 return None
 
     with opening(tmp_path / "state"):
-        assert len([each for each in together(6, take) if each is not None]) == 1
+        assert len([each for each in together(6, add_token) if each is not None]) == 1
 
 
 # -- K3: comparing -------------------------------------------------------------------------------------
@@ -184,23 +186,34 @@ def test_concurrent_adds_of_one_name_create_one_token(opening, tmp_path):
 
 def test_inexact_token_has_no_principal(tokens, opening, tmp_path):
     with opening(tmp_path / "other") as other:
-        theirs = Tokens(other).add(*EDITOR)
-    mine = tokens.add(*EDITOR)
-    sent = ["", "x", "o" * 1_000_000, "\u00e9" * 43, "' OR 1=1 --" + "o" * 40, "%" * 43, "_" * 43, theirs]
-    for whole in (mine, OWNERS):
+        foreign_token = Tokens(other).add(*EDITOR_TOKEN)
+    own_token = tokens.add(*EDITOR_TOKEN)
+    sent = [
+        "",
+        "x",
+        "o" * 1_000_000,
+        "\u00e9" * 43,
+        "' OR 1=1 --" + "o" * 40,
+        "%" * 43,
+        "_" * 43,
+        foreign_token,
+    ]
+    for whole in (own_token, OWNERS):
         sent += [whole[:-1], f"{whole}o", whole.swapcase(), f" {whole}", f"{whole}\n", f"{whole}\x00"]
     assert [each[:50] for each in sent if tokens.principal(each, OWNERS) is not None] == []
 
 
 def test_tokens_are_compared_by_digest_in_constant_time(tokens, state, monkeypatch):
-    compared, real = [], subject.hmac.compare_digest
-    monkeypatch.setattr(subject.hmac, "compare_digest", lambda *both: compared.append(both) or real(*both))
-    token = tokens.add(*EDITOR)
-    told = [
+    compared, real_compare = [], subject.hmac.compare_digest
+    monkeypatch.setattr(
+        subject.hmac, "compare_digest", lambda *digests: compared.append(digests) or real_compare(*digests)
+    )
+    token = tokens.add(*EDITOR_TOKEN)
+    principals = [
         tokens.principal(sent, OWNERS) for sent in (token, OWNERS, "x" * 43, f"{OWNERS}\n", "\uff4f" * 43)
     ]
-    assert [each and each.name for each in told] == ["editor", OWNER, *[None] * 3]
-    assert [{len(each) for each in both} for both in compared] == [{64}] * 4
+    assert [each and each.name for each in principals] == ["editor", OWNER, *[None] * 3]
+    assert [{len(each) for each in digests} for digests in compared] == [{64}] * 4
     # Should the ledger's own comparison be laxer than bytes: the digest is compared once more.
     rows = state.ledger.rows("SELECT name, trust, clients, digest FROM token")
     monkeypatch.setattr(tokens, "_reads", type("Lax", (), {"rows": lambda *_: rows}))
@@ -210,12 +223,12 @@ def test_tokens_are_compared_by_digest_in_constant_time(tokens, state, monkeypat
 def test_ledger_copied_to_other_key_knows_no_token(tmp_path):
     """A backup that somebody else restores gives nobody access."""
     with State(tmp_path / "state") as state:
-        token, path = Tokens(state).add(*EDITOR), state.ledger.path
+        token, path = Tokens(state).add(*EDITOR_TOKEN), state.ledger.path
     with State(tmp_path / "other") as other:
-        place = other.ledger.path
+        target = other.ledger.path
     for companion in COMPANIONS:
-        place.with_name(place.name + companion).unlink(missing_ok=True)
-    place.write_bytes(path.read_bytes())
+        target.with_name(target.name + companion).unlink(missing_ok=True)
+    target.write_bytes(path.read_bytes())
     with State(tmp_path / "other") as other:
         assert [each.name for each in Tokens(other).all()] == ["editor"]
         assert Tokens(other).principal(token, OWNERS) is None
@@ -224,11 +237,11 @@ def test_ledger_copied_to_other_key_knows_no_token(tmp_path):
 DOCUMENT = {"url": "http://127.0.0.1:1", "socket": None, "pid": 4242, "epoch": "0"}
 
 
-def mode_of(path):
+def read_mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def second_is_refused(directory, match=None):
+def assert_second_is_rejected(directory, match=None):
     """Somebody serves the directory: whoever comes second is told so."""
     raised(ManagedMemoryUnavailable, alone(directory).__enter__, match=match)
 
@@ -238,12 +251,12 @@ def second_is_refused(directory, match=None):
 
 def test_second_daemon_is_rejected_with_address_of_first(tmp_path):
     with alone(tmp_path):
-        second_is_refused(tmp_path, "it is starting or stopping")
+        assert_second_is_rejected(tmp_path, "it is starting or stopping")
         for content in (b"", b"{}", b"[]", b"\xff", b'{"pid": "x", "url": 1}'):
             (tmp_path / ADDRESS_NAME).write_bytes(content)
-            second_is_refused(tmp_path, "it is starting or stopping")
+            assert_second_is_rejected(tmp_path, "it is starting or stopping")
         announce(tmp_path, DOCUMENT)
-        second_is_refused(tmp_path, r"process 4242 at http://127\.0\.0\.1:1")
+        assert_second_is_rejected(tmp_path, r"process 4242 at http://127\.0\.0\.1:1")
     with alone(tmp_path):
         pass
 
@@ -264,7 +277,7 @@ def test_daemon_lock_is_not_inherited_by_child(tmp_path):
 
 def test_daemon_files_follow_no_links(tmp_path):
     (tmp_path / LOCK_NAME).symlink_to(tmp_path / "nowhere")
-    second_is_refused(tmp_path)
+    assert_second_is_rejected(tmp_path)
     assert not (tmp_path / "nowhere").exists()
     (tmp_path / "elsewhere").write_text("mine")
     for name in (ADDRESS_NAME, f"{ADDRESS_NAME}.unfinished"):
@@ -277,12 +290,12 @@ def test_daemon_files_follow_no_links(tmp_path):
 
 def test_stopped_daemon_leaves_token_and_lock_only(tmp_path):
     with running(tmp_path) as daemon:
-        state, told = daemon.state, (daemon.state / ADDRESS_NAME).read_text()
+        state, document = daemon.state, (daemon.state / ADDRESS_NAME).read_text()
         found = {"url": daemon.url, "socket": daemon.unix, "pid": os.getpid()}
-        assert json.loads(told) == json.loads(told) | found
-        assert daemon.token not in told
+        assert json.loads(document) == json.loads(document) | found
+        assert daemon.token not in document
     assert [each.exists() for each in (state / ADDRESS_NAME, tmp_path / "d.sock")] == [False] * 2
-    assert [mode_of(state / name) for name in ("token", LOCK_NAME)] == [0o600] * 2
+    assert [read_mode(state / name) for name in ("token", LOCK_NAME)] == [0o600] * 2
 
 
 # -- N3, N4: the sockets -------------------------------------------------------------------------------
@@ -294,7 +307,7 @@ def test_unix_socket_is_private_from_creation(tmp_path, monkeypatch):
 
     def bind(self, address):
         socket.socket.bind(self, address)
-        seen.append(mode_of(Path(address)))
+        seen.append(read_mode(Path(address)))
 
     monkeypatch.setattr(service.Listener, "bind", bind)
     listen_unix(tmp_path / "d.sock").close()
@@ -302,40 +315,44 @@ def test_unix_socket_is_private_from_creation(tmp_path, monkeypatch):
 
 
 def test_unix_socket_is_replaced_only_if_unused(tmp_path):
-    place = tmp_path / "d.sock"
-    listen_unix(place).close()
-    assert place.is_socket()
-    with listen_unix(place) as first:
-        raised(ConfigInvalid, listen_unix, place, match="Address already in use; give another --socket")
+    path = tmp_path / "d.sock"
+    listen_unix(path).close()
+    assert path.is_socket()
+    with listen_unix(path) as first:
+        raised(ConfigInvalid, listen_unix, path, match="Address already in use; give another --socket")
         with socket.socket(socket.AF_UNIX) as client:
-            client.connect(str(place))
+            client.connect(str(path))
             first.accept()[0].close()
-    place.unlink()
+    path.unlink()
     with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as waiting:
-        busy.bind(str(place))  # Its owner is too busy to answer.
+        busy.bind(str(path))  # Its owner is too busy to answer.
         busy.listen(0)
-        waiting.connect(str(place))
-        raised(ConfigInvalid, listen_unix, place, match="give another --socket")
-    assert place.is_socket()
+        waiting.connect(str(path))
+        raised(ConfigInvalid, listen_unix, path, match="give another --socket")
+    assert path.is_socket()
 
 
 def test_connections_are_accepted_in_batches(monkeypatch):
-    with listen_tcp("127.0.0.1", 0) as listener, ExitStack() as held:
+    with listen_tcp("127.0.0.1", 0) as listener, ExitStack() as stack:
         listener.setblocking(False)
         for _ in range(service.ACCEPTED_AT_ONCE + 3):
-            held.enter_context(socket.create_connection(listener.getsockname()))
+            stack.enter_context(socket.create_connection(listener.getsockname()))
 
-        def take():
+        def accept_connection():
             try:
-                held.enter_context(listener.accept()[0])
+                stack.enter_context(listener.accept()[0])
             except OSError as error:
                 return type(error)
             return None
 
-        assert [len(list(iter(take, BlockingIOError))) for _ in range(3)] == [service.ACCEPTED_AT_ONCE, 3, 0]
+        assert [len(list(iter(accept_connection, BlockingIOError))) for _ in range(3)] == [
+            service.ACCEPTED_AT_ONCE,
+            3,
+            0,
+        ]
 
-        def lacking(_):
+        def fail_to_accept(_):
             raise OSError(errno.EMFILE, "Too many open files")
 
-        monkeypatch.setattr(socket.socket, "accept", lacking)
-        assert [take() for _ in range(4)] == [OSError, BlockingIOError] * 2
+        monkeypatch.setattr(socket.socket, "accept", fail_to_accept)
+        assert [accept_connection() for _ in range(4)] == [OSError, BlockingIOError] * 2
