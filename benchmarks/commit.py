@@ -1,11 +1,11 @@
-"""What a durable commit of one entry costs, beside the least that makes one durable.
+"""Measure the cost of a durable commit of one entry, compared with the minimum for durability.
 
     python benchmarks/commit.py [DIRECTORY]
 
 Bare: a temporary file, fsync, rename, fsync of its directory, and two `FULL` transactions of SQLite that
 store the same bytes. Both are timed in turns in one process, on the file system of DIRECTORY (default: here).
-Where an fsync takes next to nothing, as on many virtual disks, the ratio is that of the processor alone;
-the last column says from what time of an fsync on a commit takes at most `GOAL` times as long as bare.
+If an fsync takes almost no time, as on many virtual disks, the ratio is that of the processor alone. The last
+column is the fsync time from which a commit takes at most `GOAL` times as long as bare.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from measuring import IN_A_TOPIC, entry, lay_out
+from measuring import IN_A_TOPIC, create_tree, entry
 
 from muniment.kernel.binding import bind_all
 from muniment.kernel.cancel import Patience
@@ -35,12 +35,12 @@ from muniment.store.upkeep import rebuild
 SIZES = (10, 100, 1_000, 10_000)
 ROUNDS = 60
 GOAL = 1.3
-FSYNCS = 4  # of either side: the file, its directory, two transactions
+FSYNCS = 4  # On either side: the file, its directory, two transactions.
 POLICY = load_policy("strict")
 
 
 class Bare:
-    """The least that makes an entry durable together with a record of it."""
+    """The minimum that makes an entry durable together with a record of it."""
 
     def __init__(self, base: Path) -> None:
         self.base = base
@@ -53,7 +53,7 @@ class Bare:
     def write(self, number: int) -> None:
         """Make one entry durable."""
         content = entry(number)
-        kept = self.database.execute("INSERT INTO kept (content) VALUES (?)", (content,)).lastrowid
+        row = self.database.execute("INSERT INTO kept (content) VALUES (?)", (content,)).lastrowid
         temporary = self.base / ".new"
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         os.write(fd, content)
@@ -63,15 +63,15 @@ class Bare:
         fd = os.open(self.base, os.O_RDONLY)
         os.fsync(fd)
         os.close(fd)
-        self.database.execute("UPDATE kept SET done = 'now' WHERE id = ?", (kept,))
+        self.database.execute("UPDATE kept SET done = 'now' WHERE id = ?", (row,))
 
 
-class Ours:
-    """The same by a commit, over a memory that holds `size` entries already."""
+class MunimentStore:
+    """The same by a commit, over a memory that already has `size` entries."""
 
     def __init__(self, base: Path, size: int, in_a_topic: int) -> None:
         self.topics = max(1, size // in_a_topic)
-        root = lay_out(base / "user", size, in_a_topic)
+        root = create_tree(base / "user", size, in_a_topic)
         self.roots = bind_all({Scope("user"): root})
         self.state = State(base / "state")
         rebuild(self.state, self.roots[Scope("user")], POLICY, Patience(float("inf")))
@@ -81,9 +81,9 @@ class Ours:
         now = "2026-11-22T10:00:00.000Z"
         run = Run(f"edit-{new_ulid()}", now, Trust.OWNER, "rules", POLICY.label, "edit")
         patience = Patience(time.monotonic() + 60)
-        terms = Terms(POLICY, self.roots, patience, self.state, run, constant(Trust.OWNER))
+        options = Terms(POLICY, self.roots, patience, self.state, run, constant(Trust.OWNER))
         path = f"user/topic-{number % self.topics}/new-{number}.md"
-        commit([read_proposal([(path, None, entry(number))], (), self.roots)], terms)
+        commit([read_proposal([(path, None, entry(number))], (), self.roots)], options)
 
     def close(self) -> None:
         """Close the state and the root."""
@@ -92,30 +92,30 @@ class Ours:
             root.close()
 
 
-def timed(action: Callable[[int], None], number: int) -> tuple[float, float]:
-    """Milliseconds of wall clock and of CPU."""
+def time_action(action: Callable[[int], None], number: int) -> tuple[float, float]:
+    """Return the milliseconds of wall clock and of CPU."""
     wall, cpu = time.perf_counter(), time.process_time()
     action(number)
     return 1e3 * (time.perf_counter() - wall), 1e3 * (time.process_time() - cpu)
 
 
-def needed(bare: float, commit: float) -> float:
-    """Milliseconds of an fsync from which on a commit takes `GOAL` times as long as bare, by their CPU."""
+def compute_fsync_ms(bare: float, commit: float) -> float:
+    """Return the fsync milliseconds from which a commit takes `GOAL` times as long as bare, by their CPU."""
     return max(0.0, (commit - GOAL * bare) / (GOAL - 1) / FSYNCS)
 
 
 def measure(base: Path, size: int, in_a_topic: int = IN_A_TOPIC) -> str:
-    """One line of the table, for a memory of `size` entries."""
-    ours, bare = Ours(base / "ours", size, in_a_topic), Bare(base / "bare")
-    pairs = [(timed(bare.write, number), timed(ours.write, number)) for number in range(ROUNDS)]
-    ours.close()
+    """Return one line of the table, for a memory of `size` entries."""
+    store, bare = MunimentStore(base / "ours", size, in_a_topic), Bare(base / "bare")
+    pairs = [(time_action(bare.write, number), time_action(store.write, number)) for number in range(ROUNDS)]
+    store.close()
     walls = [[each[side][0] for each in pairs] for side in (0, 1)]
     cpus = [[each[side][1] for each in pairs] for side in (0, 1)]
     ratio = median(walls[1]) / median(walls[0])
     return (
         f"{size:>6} entries: bare {median(walls[0]):6.2f} ms (CPU {median(cpus[0]):.2f}), "
         f"commit {median(walls[1]):6.2f} ms (CPU {median(cpus[1]):.2f}), ratio {ratio:.2f}, "
-        f"{GOAL} from {needed(median(cpus[0]), median(cpus[1])):.1f} ms an fsync on"
+        f"{GOAL} from {compute_fsync_ms(median(cpus[0]), median(cpus[1])):.1f} ms an fsync on"
     )
 
 

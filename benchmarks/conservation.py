@@ -3,9 +3,9 @@
     python benchmarks/conservation.py FOLDER...
     python benchmarks/conservation.py --generated TREES
 
-A line for each folder: files, text files, lines in them, entries, lines that the report names, lines lost.
-The oracle is that of the tests (`tests/kit/conservation.py`), which shares no code with the subject. Exit 1
-if a line is lost.
+A line for each folder: files, text files, lines in them, entries, lines in the report, lost lines. The oracle
+is that of the tests (`tests/kit/conservation.py`), which shares no code with the subject. Exit 1 if a line is
+lost.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from kit.conservation import lost_lines, named_lines  # noqa: E402
 SUFFIXES = (".md", ".mdc", ".markdown", ".txt")
 
 
-def muniment(home: Path, *arguments: str) -> Any:
-    """Run a command in a process of its own, and return the document that it prints."""
+def run_muniment(home: Path, *arguments: str) -> Any:
+    """Run a command in a separate process, and return the document that it prints."""
     done = subprocess.run(
         [sys.executable, "-m", "muniment", *arguments, "--json"],
         env=os.environ | {"MUNIMENT_HOME": str(home)},
@@ -51,10 +51,10 @@ def measure(name: str, source: Path) -> int:
     }
     with TemporaryDirectory() as base:
         home = Path(base) / "home"
-        done = muniment(home, "import", str(source), "--trust=owner")
-        waiting = muniment(home, "review", "list")["reviews"]
-        shown = [muniment(home, "review", "show", each["review_id"]) for each in waiting]
-        texts = [str(text) for each in shown for text in each.values()]
+        done = run_muniment(home, "import", str(source), "--trust=owner")
+        waiting = run_muniment(home, "review", "list")["reviews"]
+        listed = [run_muniment(home, "review", "show", each["review_id"]) for each in waiting]
+        texts = [str(text) for each in listed for text in each.values()]
         lost = list(lost_lines(files, [home / "user", home / "projects"], done, texts))
     read = [data for path, data in files.items() if path.lower().endswith(SUFFIXES)]
     count = sum(1 for data in read for line in re.split(b"\r\n|\n|\r", data) if line.strip())
@@ -62,8 +62,8 @@ def measure(name: str, source: Path) -> int:
     counts = done["counts"]
     print(
         f"{name:38} {len(files):6} files {len(read):6} texts {count:8} lines "
-        f"{counts['imported']:6} entries {counts['held']:5} held {counts['refused']:5} refused "
-        f"{named:6} lines named {len(lost):5} lost",
+        f"{counts['imported']:6} entries {counts['held']:5} pending {counts['refused']:5} rejected "
+        f"{named:6} lines reported {len(lost):5} lost",
         flush=True,
     )
     for path, number, line in lost[:20]:

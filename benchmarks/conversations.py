@@ -1,20 +1,20 @@
-"""How often recall finds what a question about a long conversation is answered by.
+"""Measure how often recall finds the evidence for a question about a long conversation.
 
     python benchmarks/conversations.py [FILE] [--by session] [--questions N]
 
-Without FILE the conversations are generated (`dialogues.py`). FILE is one of two public sets, which do not
-come with this program: `locomo10.json` of LoCoMo, or a file of LongMemEval such as `longmemeval_s.json`.
-Every turn of a conversation, or every session, becomes an entry of a throwaway memory, and every question is
-put to the memory of its conversation; no language model takes part.
+Without FILE the conversations are generated (`dialogues.py`). FILE is one of two public sets, which are not
+included: `locomo10.json` of LoCoMo, or a file of LongMemEval such as `longmemeval_s.json`. Every turn of a
+conversation, or every session, becomes an entry of a throwaway memory. Every question is sent to the memory
+of its conversation. No language model takes part.
 
 R@5 and R@10 are the share of questions whose evidence is among the first 5 or 10 entries: `any` of it, or
 `all` of it. Evidence is turns in LoCoMo, sessions in LongMemEval; an entry counts for every turn in it, and
-for its session. Recall is silent where nothing in the memory seems to be about a question. That counts as a
-miss in the first row, and the second has the questions that it answers. The third is plain full-text search
-of the same memory: all words of a question joined by OR, bm25 with the same weights.
+for its session. Recall is silent if the memory has no entry about a question. In the first row that counts as
+a miss; the second row has only the questions with a result. The third is plain full-text search of the same
+memory: all words of a question joined by OR, bm25 with the same weights.
 
-Not scored are questions whose evidence is in no turn, and those of LongMemEval that have no answer (`…_abs`),
-as its authors do; of these it is told how often recall is silent.
+Not scored, as by its authors: questions without evidence in any turn, and questions of LongMemEval without an
+answer (`…_abs`). For these the share with silent recall is printed.
 
 Sources: Maharana et al., Evaluating Very Long-Term Conversational Memory of LLM Agents (2024); Wu et al.,
 LongMemEval: Benchmarking Chat Assistants on Long-Term Interactive Memory (2025).
@@ -32,7 +32,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from dialogues import CONVERSATIONS, dialogues
+from dialogues import CONVERSATIONS, generate_dialogues
 
 from muniment.content.frontmatter import written
 from muniment.kernel.binding import bind
@@ -45,7 +45,7 @@ from muniment.store.state import State
 from muniment.store.upkeep import view_of
 
 DEPTHS = (5, 10)
-MOST_TOKENS = 1_000_000  # of an answer, so that no entry is left out of it
+MOST_TOKENS = 1_000_000  # Limit of a result, so that no entry is left out.
 MOST_NAME_CHARS = 80
 NO_ANSWER = "_abs"
 JSON_KINDS: Mapping[type, str] = {str: "text", list: "list", Mapping: "object"}
@@ -58,11 +58,11 @@ PLAIN = f"""
 
 
 class UnknownFormatError(Exception):
-    """A file is of no format that is known; says why."""
+    """The format of a file is unknown; contains the reason."""
 
 
 class Turn(NamedTuple):
-    """What somebody said, what evidence calls it, and a line on who said it and when."""
+    """The text of a turn, its id in the evidence, and a line with speaker and time."""
 
     id: str
     head: str
@@ -70,7 +70,7 @@ class Turn(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What is asked, of which kind it is, and what answers it; None: nothing does."""
+    """A question, its kind, and its evidence; None: no evidence exists."""
 
     text: str
     kind: str
@@ -78,14 +78,14 @@ class Question(NamedTuple):
 
 
 class Conversation(NamedTuple):
-    """Sessions of turns, and what is asked about them."""
+    """Sessions of turns, and the questions about them."""
 
     sessions: Sequence[Sequence[Turn]]
     questions: Sequence[Question]
 
 
 class Outcome(NamedTuple):
-    """How a question fared: whether any and all of its evidence was found, at each of `DEPTHS`."""
+    """The result of a question: whether any and all of its evidence was found, at each of `DEPTHS`."""
 
     question: Question
     is_silent: bool
@@ -93,7 +93,7 @@ class Outcome(NamedTuple):
 
 
 class Memory:
-    """The entries of one conversation, in a directory of their own."""
+    """The entries of one conversation, in a separate directory."""
 
     def __init__(self, base: Path, conversation: Conversation, by: str) -> None:
         (base / SCOPE).mkdir(mode=0o700)
@@ -109,23 +109,23 @@ class Memory:
         self._state, self._root = State(base / "state"), bind(SCOPE, base / SCOPE)
         policy = load_policy("strict")
         rows = view_of(self._state, self._root, policy).entries()
-        self.held = sum(row.held is not None or not row.readable for row in rows)
+        self.withheld = sum(row.held is not None or not row.readable for row in rows)
         self._recaller = Recaller(policy, {SCOPE: self._root}, self._state)
 
-    def recalled(self, text: str) -> list[str]:
-        """The entries that a recall brings, the best first."""
+    def recall(self, text: str) -> list[str]:
+        """Return the entries that recall finds, the best first."""
         found = self._recaller.recall(text, limit=max(DEPTHS), budget=MOST_TOKENS)
         if found.error is not None:
             raise found.error
         return [each.path.removeprefix(f"{SCOPE}/") for each in found.entries]
 
-    def plain(self, text: str) -> list[str]:
-        """The entries that hold any word, the best first."""
+    def search_plain(self, text: str) -> list[str]:
+        """Return the entries that contain any word, the best first."""
         words = " OR ".join(f'"{word}"' for word in re.findall(r"\w+", as_indexed(text)))
         return [rel for (rel,) in self._state.catalog.rows(PLAIN, (words or '""',))]
 
-    def outcome(self, question: Question, ask: Callable[[str], list[str]]) -> Outcome:
-        """How a question fares with a way to ask."""
+    def score(self, question: Question, ask: Callable[[str], list[str]]) -> Outcome:
+        """Return the result of a question with a search function."""
         found = [self.evidence[rel] for rel in ask(question.text)]
         scores: list[bool] = []
         for depth in DEPTHS:
@@ -135,26 +135,26 @@ class Memory:
         return Outcome(question, not found, scores)
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Close the recaller and the state."""
         for each in (self._recaller, self._root, self._state):
             each.close()
 
 
 def entry(turns: Sequence[Turn]) -> str:
-    """The file of some turns."""
-    said = "\n\n".join(turn.text if len(turns) == 1 else f"{turn.head}: {turn.text}" for turn in turns)
-    return f"---\nname: {written(turns[0].head[:MOST_NAME_CHARS])}\n---\n\n{said}\n"
+    """Return the file of some turns."""
+    text = "\n\n".join(turn.text if len(turns) == 1 else f"{turn.head}: {turn.text}" for turn in turns)
+    return f"---\nname: {written(turns[0].head[:MOST_NAME_CHARS])}\n---\n\n{text}\n"
 
 
 def main() -> None:
-    """Ask, and print a table."""
+    """Run the questions, and print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("file", type=Path, nargs="?", help="locomo10.json, or a file of LongMemEval")
     parser.add_argument("--by", choices=("turn", "session"), default="turn", help="what becomes an entry")
     parser.add_argument("--questions", type=int, default=sys.maxsize, help="at most so many")
     arguments = parser.parse_args()
     try:
-        found = list(conversations(arguments.file) if arguments.file else generated())
+        found = list(read_conversations(arguments.file) if arguments.file else generate_conversations())
     except OSError as error:
         parser.error(f"{arguments.file}: {error.strerror or error}")
     except UnknownFormatError as error:
@@ -163,42 +163,44 @@ def main() -> None:
 
 
 def measure(found: Sequence[Conversation], by: str, most: int) -> None:
-    """Ask every question twice."""
-    ours, plain = list[Outcome](), list[Outcome]()
+    """Run every question twice."""
+    recall_outcomes, plain = list[Outcome](), list[Outcome]()
     held = entries = left_out = 0
     for conversation in found:
-        asked = conversation.questions[: max(0, most - len(ours))]
+        asked = conversation.questions[: max(0, most - len(recall_outcomes))]
         left_out += sum(question.evidence == frozenset() for question in asked)
         with (
             TemporaryDirectory() as directory,
             closing(Memory(Path(directory).resolve(), conversation, by)) as memory,
         ):
-            ours += [memory.outcome(question, memory.recalled) for question in asked]
-            plain += [memory.outcome(question, memory.plain) for question in asked]
+            recall_outcomes += [memory.score(question, memory.recall) for question in asked]
+            plain += [memory.score(question, memory.search_plain) for question in asked]
             entries += len(memory.evidence)
-            held += memory.held
-        if len(ours) >= most:
+            held += memory.withheld
+        if len(recall_outcomes) >= most:
             break
-    show(ours, plain)
-    print(f"{entries} entries, each a {by}; {held} of them held back by a gate, or unreadable")
-    print(f"{left_out} questions left out: their evidence is in no turn")
+    print_table(recall_outcomes, plain)
+    print(f"{entries} entries, each a {by}; {held} of them withheld by a gate, or unreadable")
+    print(f"{left_out} questions skipped: no turn contains their evidence")
 
 
-def show(ours: Sequence[Outcome], plain: Sequence[Outcome]) -> None:
+def print_table(recall_outcomes: Sequence[Outcome], plain: Sequence[Outcome]) -> None:
     """Print a line for each way and each kind of question."""
     heads = "".join(f"{f'R@{depth} any':>10}{'all':>8}" for depth in DEPTHS)
     print(f"{'':34}{'questions':>10}{'silent':>8}{heads}")
-    scored = [each for each in ours if each.question.evidence]
-    line("recall", scored)
-    line("  where it answers", [each for each in scored if not each.is_silent])
-    line("plain full-text search", [each for each in plain if each.question.evidence])
+    scored = [each for each in recall_outcomes if each.question.evidence]
+    print_line("recall", scored)
+    print_line("  with a result", [each for each in scored if not each.is_silent])
+    print_line("plain full-text search", [each for each in plain if each.question.evidence])
     for kind in sorted({each.question.kind for each in scored}):
-        line(f"recall, {kind}", [each for each in scored if each.question.kind == kind])
-    line("recall, where there is no answer", [each for each in ours if each.question.evidence is None])
+        print_line(f"recall, {kind}", [each for each in scored if each.question.kind == kind])
+    print_line(
+        "recall, without an answer", [each for each in recall_outcomes if each.question.evidence is None]
+    )
 
 
-def line(what: str, outcomes: Sequence[Outcome]) -> None:
-    """Print what came of some questions, if there are any."""
+def print_line(what: str, outcomes: Sequence[Outcome]) -> None:
+    """Print the results of some questions, if there are any."""
     if outcomes:
         silent = sum(each.is_silent for each in outcomes) / len(outcomes)
         shares = [
@@ -209,47 +211,49 @@ def line(what: str, outcomes: Sequence[Outcome]) -> None:
         print(f"{what:34}{len(outcomes):10}{silent:8.3f}{scores if has_answer else ''}")
 
 
-def conversations(file: Path) -> Iterator[Conversation]:
-    """What is in a file.
+def read_conversations(file: Path) -> Iterator[Conversation]:
+    """Yield the conversations of a file.
 
     Raises:
-        UnknownFormatError: it is of neither set.
+        UnknownFormatError: it is from neither set.
         OSError: it cannot be read.
     """
     try:
         found = json.loads(file.read_bytes())
     except ValueError as error:
-        raise UnknownFormatError(f"is no JSON: {error}") from None
+        raise UnknownFormatError(f"invalid JSON: {error}") from None
     samples = found if isinstance(found, list) else []
     first = samples[0] if samples and isinstance(samples[0], Mapping) else {}
-    readers = {"conversation": of_locomo, "haystack_sessions": of_longmemeval}
+    readers = {"conversation": parse_locomo, "haystack_sessions": parse_longmemeval}
     reader = next((reader for key, reader in readers.items() if key in first), None)
     if reader is None:
-        raise UnknownFormatError(f"is no list of objects with one of the keys {', '.join(readers)}")
+        raise UnknownFormatError(f"not a list of objects with one of the keys {', '.join(readers)}")
     for number, sample in enumerate(samples):
         yield reader(sample, f"item {number}")
 
 
-def generated(count: int = CONVERSATIONS) -> Iterator[Conversation]:
-    """Our own."""
-    for sessions, asked in dialogues(count):
+def generate_conversations(count: int = CONVERSATIONS) -> Iterator[Conversation]:
+    """Yield generated conversations."""
+    for sessions, asked in generate_dialogues(count):
         yield Conversation(
-            [[Turn(*said) for said in turns] for turns in sessions],
+            [[Turn(*each) for each in turns] for turns in sessions],
             [Question(each.text, "generated", frozenset({each.evidence})) for each in asked],
         )
 
 
-def of_locomo(sample: Any, where: str) -> Conversation:
-    """A conversation of LoCoMo."""
-    said = part(sample, "conversation", Mapping, where)
-    numbers = sorted(int(found[1]) for key in said if (found := re.fullmatch(r"session_([0-9]+)", key)))
+def parse_locomo(sample: Any, where: str) -> Conversation:
+    """Return a conversation of LoCoMo."""
+    conversation = part(sample, "conversation", Mapping, where)
+    numbers = sorted(
+        int(found[1]) for key in conversation if (found := re.fullmatch(r"session_([0-9]+)", key))
+    )
     sessions = []
     for number in numbers:
-        date, turns = said.get(f"session_{number}_date_time", ""), []
-        for turn in part(said, f"session_{number}", list, where):
-            place = f"session_{number} of {where}"
-            id_ = next(iter(turns_meant(part(turn, "dia_id", str, place))), "")
-            speaker, text = part(turn, "speaker", str, place), part(turn, "text", str, place)
+        date, turns = conversation.get(f"session_{number}_date_time", ""), []
+        for turn in part(conversation, f"session_{number}", list, where):
+            location = f"session_{number} of {where}"
+            id_ = next(iter(parse_turn_ids(part(turn, "dia_id", str, location))), "")
+            speaker, text = part(turn, "speaker", str, location), part(turn, "text", str, location)
             caption = f" (image: {turn['blip_caption']})" if turn.get("blip_caption") else ""
             turns.append(Turn(id_, f"{speaker}, {date}", text + caption))
         sessions.append(turns)
@@ -258,33 +262,33 @@ def of_locomo(sample: Any, where: str) -> Conversation:
         Question(
             part(asked, "question", str, f"qa of {where}"),
             f"category {asked.get('category')}",
-            turns_meant(json.dumps(asked.get("evidence"))) & known,
+            parse_turn_ids(json.dumps(asked.get("evidence"))) & known,
         )
         for asked in part(sample, "qa", list, where)
     ]
     return Conversation(sessions, questions)
 
 
-def turns_meant(evidence: str) -> frozenset[str]:
-    """The ids of turns in a text; some stand together, or are misspelt: `D8:6; D9:17`, `D:11:26`."""
+def parse_turn_ids(evidence: str) -> frozenset[str]:
+    """Return the ids of turns in a text; some are joined or misspelt: `D8:6; D9:17`, `D:11:26`."""
     return frozenset(f"{int(a)}:{int(b)}" for a, b in re.findall(r"D:?([0-9]+):([0-9]+)", evidence))
 
 
-def of_longmemeval(sample: Any, where: str) -> Conversation:
-    """The conversation around one question of LongMemEval."""
+def parse_longmemeval(sample: Any, where: str) -> Conversation:
+    """Return the conversation around one question of LongMemEval."""
     ids = part(sample, "haystack_session_ids", list, where)
     dates = sample.get("haystack_dates") or [""] * len(ids)
     sessions = part(sample, "haystack_sessions", list, where)
     if not len(ids) == len(dates) == len(sessions) or not all(isinstance(turns, list) for turns in sessions):
         raise UnknownFormatError(f"{where} has not a date and a list of turns for each id of a session")
-    said = [
+    parsed = [
         [
             Turn(str(id_), f"{part(turn, 'role', str, where)}, {date}", part(turn, "content", str, where))
             for turn in turns
         ]
         for id_, date, turns in zip(ids, dates, sessions, strict=True)
     ]
-    known = {turn.id for turns in said for turn in turns}
+    known = {turn.id for turns in parsed for turn in turns}
     has_answer = not part(sample, "question_id", str, where).endswith(NO_ANSWER)
     evidence = known.intersection(map(str, part(sample, "answer_session_ids", list, where)))
     question = Question(
@@ -292,14 +296,14 @@ def of_longmemeval(sample: Any, where: str) -> Conversation:
         str(sample.get("question_type", "of any kind")),
         frozenset(evidence) if has_answer else None,
     )
-    return Conversation(said, [question])
+    return Conversation(parsed, [question])
 
 
 def part(of: Any, key: str, kind: type, where: str) -> Any:
-    """What an object has under a key.
+    """Return the value of an object under a key.
 
     Raises:
-        UnknownFormatError: nothing of that kind.
+        UnknownFormatError: missing, or of another type.
     """
     if not isinstance(of, Mapping) or not isinstance(of.get(key), kind):
         raise UnknownFormatError(f"{where} has no {JSON_KINDS[kind]} {key!r}")

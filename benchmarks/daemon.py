@@ -1,9 +1,9 @@
-"""What the daemon can do over loopback: accept, start and finish tasks, answer, tell.
+"""Measure the daemon over loopback: accept, start and finish tasks, respond, send events.
 
-Run it with `python benchmarks/daemon.py`; a name, such as `followers`, runs that part alone. The clients are
-one asyncio process that writes prepared requests to raw sockets, on the same machine: its CPU time is in the
-figures, too. Rates are medians of `ROUNDS`; all but the rule writer's and `ready` are of tasks that do
-nothing (`services/idle_work.py`), so that they show the daemon and not the jobs.
+Run it with `python benchmarks/daemon.py`; a name, such as `followers`, runs only that part. The clients are
+one asyncio process that writes prepared requests to raw sockets, on the same machine: its CPU time is also in
+the figures. Rates are medians of `ROUNDS`. All except those of the rule writer and `ready` use tasks that do
+nothing (`services/idle_work.py`), so that they measure the daemon and not the jobs.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ IDLE = (sys.executable, str(HERE / "services" / "idle_work.py"))
 
 
 @dataclass
-class Served:
-    """A daemon that runs."""
+class RunningDaemon:
+    """A running daemon."""
 
     process: subprocess.Popen[str]
     home: Path
@@ -48,17 +48,17 @@ class Served:
         self.token = (self.home / "state" / "token").read_text().strip()
 
     def memory(self) -> float:
-        """Resident MB."""
+        """Return the resident MB."""
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 
     def cpu(self) -> float:
-        """CPU seconds so far."""
+        """Return the CPU seconds until now."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return sum(int(each) for each in fields[11:13]) / os.sysconf("SC_CLK_TCK")
 
     def request(self, method: str, path: str, body: object = None, extra: str = "") -> bytes:
-        """A request as it goes over the wire."""
+        """Return a request as bytes for the wire."""
         data = b"" if body is None else json.dumps(body).encode()
         head = (
             f"{method} {path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n"
@@ -69,8 +69,8 @@ class Served:
 
 
 @contextmanager
-def served(program: tuple[str, ...], workspaces: int = 1) -> Iterator[Served]:
-    """A daemon over new workspaces in a throwaway home."""
+def start_daemon(program: tuple[str, ...], workspaces: int = 1) -> Iterator[RunningDaemon]:
+    """Start a daemon over new workspaces in a throwaway home."""
     with tempfile.TemporaryDirectory() as base:
         home, arguments = Path(base, "home"), []
         for number in range(workspaces):
@@ -88,7 +88,7 @@ def served(program: tuple[str, ...], workspaces: int = 1) -> Iterator[Served]:
         try:
             document = process.stdout.readline()
             ready = time.perf_counter() - started
-            yield Served(process, home, list(json.loads(document)["workspaces"]), ready)
+            yield RunningDaemon(process, home, list(json.loads(document)["workspaces"]), ready)
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(30)
@@ -96,9 +96,9 @@ def served(program: tuple[str, ...], workspaces: int = 1) -> Iterator[Served]:
 
 
 class Line:
-    """A connection that is kept."""
+    """A persistent connection."""
 
-    def __init__(self, daemon: Served) -> None:
+    def __init__(self, daemon: RunningDaemon) -> None:
         self.daemon = daemon
 
     async def __aenter__(self) -> Self:
@@ -108,36 +108,38 @@ class Line:
     async def __aexit__(self, *_: object) -> None:
         self.writer.close()
 
-    async def ask(self, request: bytes) -> tuple[int, bytes]:
-        """Status and body of the answer."""
+    async def send(self, request: bytes) -> tuple[int, bytes]:
+        """Send a request; return status and body of the response."""
         self.writer.write(request)
         head = await self.reader.readuntil(b"\r\n\r\n")
         size = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
         return int(head[9:12]), await self.reader.readexactly(size)
 
     async def post(self, key: str, number: int) -> str:
-        """Ask for a task, again while the queue is full; its id."""
+        """Submit a task, with retries while the queue is full; return its id."""
         request = self.daemon.request(
             "POST", f"/workspaces/{key}/memory/remember", {"content": f"The build number is {number}"}
         )
         while True:
-            status, body = await self.ask(request)
+            status, body = await self.send(request)
             if status == ACCEPTED:
                 return json.loads(body)["taskId"]
             assert status == FULL, body
             await asyncio.sleep(0.005)
 
-    async def ended(self, key: str, task: str) -> str:
-        """Wait for a task; its status."""
+    async def wait_for_end(self, key: str, task: str) -> str:
+        """Wait for a task; return its status."""
         path = f"/workspaces/{key}/memory/remember/{task}"
         while True:
-            _, body = await self.ask(self.daemon.request("GET", path, extra="Prefer: wait=60\r\n"))
+            _, body = await self.send(self.daemon.request("GET", path, extra="Prefer: wait=60\r\n"))
             if (status := json.loads(body)["status"]) not in {"queued", "running"}:
                 return status
 
 
-async def together(daemon: Served, clients: int, work: Callable[[Line, int], Awaitable[None]]) -> float:
-    """Seconds that clients take who work at once."""
+async def run_clients(
+    daemon: RunningDaemon, clients: int, work: Callable[[Line, int], Awaitable[None]]
+) -> float:
+    """Return the seconds that concurrent clients need."""
 
     async def one(number: int) -> None:
         async with Line(daemon) as line:
@@ -148,17 +150,19 @@ async def together(daemon: Served, clients: int, work: Callable[[Line, int], Awa
     return time.perf_counter() - started
 
 
-def rate(daemon: Served, clients: int, count: int, work: Callable[[Line, int], Awaitable[None]]) -> str:
-    """Median and range over the rounds of what clients do per second, who together do `count` in one."""
-    rates = [count / asyncio.run(together(daemon, clients, work)) for _ in range(ROUNDS)]
+def measure_rate(
+    daemon: RunningDaemon, clients: int, count: int, work: Callable[[Line, int], Awaitable[None]]
+) -> str:
+    """Return median and range over the rounds of operations per second; all clients together do `count`."""
+    rates = [count / asyncio.run(run_clients(daemon, clients, work)) for _ in range(ROUNDS)]
     return f"{statistics.median(rates):.0f} ({min(rates):.0f}-{max(rates):.0f})"
 
 
 def ready() -> None:
-    """Start, memory, and the answers of an idle daemon."""
+    """Measure start and memory of an idle daemon."""
     starts, sizes = [], []
     for _ in range(2 * ROUNDS + 1):
-        with served(PROGRAM) as daemon:
+        with start_daemon(PROGRAM) as daemon:
             starts.append(daemon.ready)
             sizes.append(daemon.memory())
     print(f"ready after {statistics.median(starts):.2f} s ({min(starts):.2f}-{max(starts):.2f}); goal 0.5")
@@ -166,8 +170,8 @@ def ready() -> None:
 
 
 def answers() -> None:
-    """Requests per second that change nothing."""
-    with served(IDLE) as daemon:
+    """Measure requests per second that change nothing."""
+    with start_daemon(IDLE) as daemon:
         key = daemon.keys[0]
 
         async def a_task() -> str:
@@ -184,43 +188,43 @@ def answers() -> None:
                     line: Line, _: int, request: bytes = request, each: int = 800 // clients
                 ) -> None:
                     for _ in range(each):
-                        await line.ask(request)
+                        await line.send(request)
 
-                print(f"GET {name}, c={clients}: {rate(daemon, clients, 800, ask)}/s")
+                print(f"GET {name}, c={clients}: {measure_rate(daemon, clients, 800, ask)}/s")
 
 
 def accepted() -> None:
-    """Tasks accepted, durably, per second; and carried out."""
-    with served(IDLE, WORKSPACES) as daemon:
+    """Measure tasks accepted durably per second, and tasks finished per second."""
+    with start_daemon(IDLE, WORKSPACES) as daemon:
         for clients, count in ((1, 400), (8, 1600)):
 
             async def post(line: Line, number: int, clients: int = clients, count: int = count) -> None:
                 for at in range(count // clients):
                     await line.post(daemon.keys[(at if clients == 1 else number) % WORKSPACES], at)
 
-            print(f"POST, c={clients}: {rate(daemon, clients, count, post)}/s accepted")
+            print(f"POST, c={clients}: {measure_rate(daemon, clients, count, post)}/s accepted")
 
         async def finish(line: Line, number: int) -> None:
             key = daemon.keys[number]
             for at in range(100):
                 task = await line.post(key, at)
-            assert await line.ended(key, task) == "completed"
+            assert await line.wait_for_end(key, task) == "completed"
 
         before = daemon.cpu()
-        print(f"no-op tasks over {WORKSPACES} lanes: {rate(daemon, 8, 800, finish)}/s; goal 250")
+        print(f"no-op tasks over {WORKSPACES} lanes: {measure_rate(daemon, 8, 800, finish)}/s; goal 250")
         print(f"  {1e3 * (daemon.cpu() - before) / (800 * ROUNDS):.2f} ms of the daemon's CPU each")
 
 
 def waits() -> None:
-    """From acceptance to beginning in an idle lane, by the ledger's own times."""
-    with served(IDLE) as daemon:
+    """Measure the time from acceptance to start in an idle lane, by the times in the ledger."""
+    with start_daemon(IDLE) as daemon:
 
         async def one_by_one(line: Line, _: int) -> None:
             for at in range(400):
                 task = await line.post(daemon.keys[0], at)
-                await line.ended(daemon.keys[0], task)
+                await line.wait_for_end(daemon.keys[0], task)
 
-        asyncio.run(together(daemon, 1, one_by_one))
+        asyncio.run(run_clients(daemon, 1, one_by_one))
         with closing(sqlite3.connect(daemon.home / "state" / "ledger.db")) as ledger:
             rows = ledger.execute(
                 "SELECT (julianday(running.at) - julianday(queued.at)) * 86400000 FROM event AS queued "
@@ -235,9 +239,9 @@ def waits() -> None:
 
 
 def rules() -> None:
-    """Facts that the rule writer files, per second."""
+    """Measure facts per second that the rule writer files."""
     for lanes in (1, WORKSPACES):
-        with served(PROGRAM, lanes) as daemon:
+        with start_daemon(PROGRAM, lanes) as daemon:
             count = 0
 
             async def finish(line: Line, number: int) -> None:
@@ -245,15 +249,15 @@ def rules() -> None:
                 for at in range(10):
                     count += 1
                     task = await line.post(daemon.keys[number], 100 * count + at)
-                assert await line.ended(daemon.keys[number], task) == "completed"
+                assert await line.wait_for_end(daemon.keys[number], task) == "completed"
 
-            asyncio.run(together(daemon, lanes, finish))
-            print(f"rule writer over {lanes} lanes: {rate(daemon, lanes, 10 * lanes, finish)}/s")
+            asyncio.run(run_clients(daemon, lanes, finish))
+            print(f"rule writer over {lanes} lanes: {measure_rate(daemon, lanes, 10 * lanes, finish)}/s")
 
 
 def followers() -> None:
-    """200 followers of events while 500 tasks run."""
-    with served(IDLE, WORKSPACES) as daemon:
+    """Measure 200 followers of events while 500 tasks run."""
+    with start_daemon(IDLE, WORKSPACES) as daemon:
 
         async def follow(line: Line, key: str, ends: int, is_there: asyncio.Event) -> int:
             line.writer.write(daemon.request("GET", f"/workspaces/{key}/memory/events"))
@@ -282,7 +286,7 @@ def followers() -> None:
                     await line.post(daemon.keys[number], at)
 
             started = time.perf_counter()
-            await together(daemon, WORKSPACES, post)
+            await run_clients(daemon, WORKSPACES, post)
             seen = sum(await asyncio.gather(*following))
             for line in lines:
                 line.writer.close()
@@ -292,23 +296,23 @@ def followers() -> None:
         seconds, seen = asyncio.run(all_of_it())
         tasks = 500 // WORKSPACES * WORKSPACES
         print(
-            f"200 followers, {tasks} tasks: all {seen} events told after {seconds:.1f} s, "
+            f"200 followers, {tasks} tasks: all {seen} events sent after {seconds:.1f} s, "
             f"{daemon.cpu() - before:.1f} s of CPU, {size:.0f} → {daemon.memory():.0f} MB"
         )
 
 
 def memory() -> None:
-    """Resident memory over 10 000 tasks."""
-    with served(IDLE, WORKSPACES) as daemon:
+    """Measure the resident memory over 10 000 tasks."""
+    with start_daemon(IDLE, WORKSPACES) as daemon:
         sizes = [daemon.memory()]
         for _ in range(10):
 
             async def post(line: Line, number: int) -> None:
                 for at in range(125):
                     task = await line.post(daemon.keys[number], at)
-                await line.ended(daemon.keys[number], task)
+                await line.wait_for_end(daemon.keys[number], task)
 
-            asyncio.run(together(daemon, WORKSPACES, post))
+            asyncio.run(run_clients(daemon, WORKSPACES, post))
             sizes.append(daemon.memory())
         ledger = (daemon.home / "state" / "ledger.db").stat().st_size / 1e6
     print(f"resident MB at every 1000 of 10 000 tasks: {' '.join(f'{size:.0f}' for size in sizes)}")

@@ -1,7 +1,7 @@
-"""Long conversations between two people, generated with a fixed seed, and questions about what was said.
+"""Generate long conversations between two people with a fixed seed, and questions about them.
 
-Scenes come back with other particulars, other speakers and weeks later, so that most words of a question
-stand in many turns; the turn that answers often repeats few of them, as people do.
+Scenes recur with other details, other speakers and weeks later, so that most words of a question occur in
+many turns. The turn with the answer often repeats few of them, as in real conversations.
 """
 
 # ruff: noqa: E501  a line of a scene is one line
@@ -24,8 +24,8 @@ PEOPLE = [
 ]  # fmt: skip
 MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()  # noqa: SIM905
 
-# A scene: what may vary (the first tells one of its kind from another), what A (`<`) and B (`>`) say (`!`: the turn
-# that answers), and what is asked about it later.
+# A scene: its variable parts (the first distinguishes scenes of one kind), the lines of A (`<`) and B (`>`),
+# `!` for the turn with the answer, and the later question.
 SCENES_OF = """
 craft=pottery|watercolour|woodcarving|weaving|calligraphy|glass blowing ; thing=a lopsided bowl|a heron|a spoon|a grey scarf|a birthday card|a paperweight ; teacher=an old sailor|a retired judge|her cousin|a shy student
 < Guess what, I finally signed up for a {craft} class!
@@ -261,15 +261,15 @@ CLOSINGS = [
 ]
 
 
-class Said(NamedTuple):
-    """A turn: its id, who said it and when, and what."""
+class Utterance(NamedTuple):
+    """A turn: its id, speaker, time and text."""
 
     id: str
     head: str
     text: str
 
 
-class Asked(NamedTuple):
+class DialogueQuestion(NamedTuple):
     """A question, and the turn that answers it."""
 
     text: str
@@ -277,15 +277,15 @@ class Asked(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """What may be said, and asked of it."""
+    """A template of lines and questions."""
 
     slots: dict[str, list[str]]
     lines: list[str]
     questions: list[str]
 
 
-def scenes() -> list[Scene]:
-    """All of them."""
+def load_scenes() -> list[Scene]:
+    """Return all scenes."""
     found = []
     for block in SCENES_OF.strip().split("\n\n"):
         head, *lines = block.splitlines()
@@ -303,53 +303,57 @@ def scenes() -> list[Scene]:
     return found
 
 
-def dialogues(count: int = CONVERSATIONS) -> Iterator[tuple[list[list[Said]], list[Asked]]]:
-    """The sessions of each conversation, and what is asked about it."""
+def generate_dialogues(
+    count: int = CONVERSATIONS,
+) -> Iterator[tuple[list[list[Utterance]], list[DialogueQuestion]]]:
+    """Yield the sessions of each conversation, and the questions about it."""
     dice = random.Random(SEED)
     for people in PEOPLE[:count]:
-        yield dialogue(dice, people)
+        yield generate_dialogue(dice, people)
 
 
-def dialogue(dice: random.Random, people: Sequence[str]) -> tuple[list[list[Said]], list[Asked]]:
-    """One conversation: a scene comes back with others of its particulars, and each of them once."""
-    known = scenes()
+def generate_dialogue(
+    dice: random.Random, people: Sequence[str]
+) -> tuple[list[list[Utterance]], list[DialogueQuestion]]:
+    """Return one conversation: a scene recurs with other details, each of them once."""
+    known = load_scenes()
     pool = [
         (scene, first, who)
         for scene, who in product(known, (0, 1))
         for first in next(iter(scene.slots.values()))
     ]
     dice.shuffle(pool)
-    sessions, asked, told = list[list[Said]](), list[Asked](), set[tuple[str, str]]()
+    sessions, questions, used = list[list[Utterance]](), list[DialogueQuestion](), set[tuple[str, str]]()
     for session in range(1, SESSIONS + 1):
         date = f"{dice.randint(1, 28)} {MONTHS[(session // 2) % 12]} {2024 + session // 24}"
-        turns = list[Said]()
+        turns = list[Utterance]()
 
-        def say(
-            speaker: str, text: str, session: int = session, date: str = date, turns: list[Said] = turns
+        def add_turn(
+            speaker: str, text: str, session: int = session, date: str = date, turns: list[Utterance] = turns
         ) -> str:
             id_ = f"{session}:{len(turns) + 1}"
-            turns.append(Said(id_, f"{speaker}, {date}", text[:1].upper() + text[1:]))
+            turns.append(Utterance(id_, f"{speaker}, {date}", text[:1].upper() + text[1:]))
             return id_
 
-        say(people[0], dice.choice(OPENINGS).format(B=people[1]))
+        add_turn(people[0], dice.choice(OPENINGS).format(B=people[1]))
         for _ in range(SCENES):
             scene, first, who = pool.pop()
-            while (first, people[who]) in told or (
-                (first, people[1 - who]) in told and dice.random() < 1 / 2
+            while (first, people[who]) in used or (
+                (first, people[1 - who]) in used and dice.random() < 1 / 2
             ):
                 scene, first, who = pool.pop()
-            told.add((first, people[who]))
+            used.add((first, people[who]))
             values = {name: dice.choice(choices) for name, choices in scene.slots.items()}
             values |= {next(iter(scene.slots)): first, "A": people[who], "B": people[1 - who]}
             answers = []
             for line in scene.lines:
                 speaker = people[who if "<" in line[:2] else 1 - who]
-                id_ = say(speaker, line.lstrip("!<> ").format(**values))
+                id_ = add_turn(speaker, line.lstrip("!<> ").format(**values))
                 answers += [id_] if line.startswith("!") else []
             if dice.random() < 1 / 2:
-                say(dice.choice(people), dice.choice(ASIDES))
+                add_turn(dice.choice(people), dice.choice(ASIDES))
             pairs = zip(scene.questions, answers, strict=True)
-            asked += [Asked(question.format(**values), id_) for question, id_ in pairs]
-        say(dice.choice(people), dice.choice(CLOSINGS))
+            questions += [DialogueQuestion(question.format(**values), id_) for question, id_ in pairs]
+        add_turn(dice.choice(people), dice.choice(CLOSINGS))
         sessions.append(turns)
-    return sessions, asked
+    return sessions, questions

@@ -1,8 +1,8 @@
-"""What the kernel fence costs: a worker's start, a search, and memory, with the fence and without it.
+"""Measure the cost of the kernel fence: start of a worker, search, and memory, with and without the fence.
 
-Workers of two zygotes take turns in one run; figures are medians, of wall time and of the worker's own CPU
-time. Usage: `python benchmarks/fence.py [ROUNDS]`; as root, also the memory of a worker. The exit code tells
-whether the goals are met.
+Workers of two zygotes take turns in one run; figures are medians, of wall time and of the worker's CPU time.
+Usage: `python benchmarks/fence.py [ROUNDS]`; as root, also the memory of a worker. The exit code is 0 if the
+goals are met.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from muniment.sandbox.tools.remote import RemoteBench, greet
 
 START_MS, LOADED_MS, GREP_RATIO = 3.0, 10.0, 1.15
 DIRTY_MB, RESIDENT_MB = 6.0, 48.0
-"""The goals: what the fence may add to a start, when a worker must be ready, what a search may take."""
+"""The goals: extra start time with the fence, time until a worker is ready, and relative search time."""
 
 FILES, LINES = 50, 60
 GREPS = 20
@@ -39,7 +39,7 @@ SERVICES = str(Path(__file__).parent / "services")
 
 @dataclass
 class Side:
-    """One of the two kinds of worker, and what was measured of it, in seconds."""
+    """One of the two kinds of worker, with its measurements in seconds."""
 
     zygote: Zygote
     hello: list[float] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Side:
 
 
 def main(rounds: int) -> int:
-    """Measure, print, and tell by the exit code whether the goals are met."""
+    """Measure and print; return 0 if the goals are met."""
     directories = (*import_directories(), SERVICES)
     with (
         tempfile.TemporaryDirectory() as directory,
@@ -61,66 +61,66 @@ def main(rounds: int) -> int:
         root = os.open(directory, os.O_PATH | os.O_DIRECTORY)
         sides = (Side(fenced), Side(plain))
         for side in sides:
-            start(side, {SCOPES[0]: root})  # the first worker of a zygote costs more
+            measure_start(side, {SCOPES[0]: root})  # The first worker of a zygote costs more.
             side.hello.clear(), side.loaded.clear(), side.start_cpu.clear()
         for _ in range(rounds):
             for side in sides:
-                start(side, {SCOPES[0]: root})
-        memory = search(sides, {SCOPES[0]: root}, rounds)
+                measure_start(side, {SCOPES[0]: root})
+        memory = measure_search(sides, {SCOPES[0]: root}, rounds)
         os.close(root)
     return report(*sides, memory)
 
 
 def write_memory(directory: Path) -> None:
-    """Fifty entries of some three kilobytes."""
+    """Write fifty entries of about three kilobytes."""
     for number in range(FILES):
         lines = (f"This is line {line} of the memory about topic {number}.\n" for line in range(LINES))
         (directory / f"topic-{number}.md").write_text("".join(lines))
 
 
 @cache
-def policy() -> Policy:
-    """The shipped policy, with budgets that a benchmark does not spend."""
+def load_benchmark_policy() -> Policy:
+    """Return the shipped policy, with budgets that the benchmark cannot exceed."""
     strict = load_policy("strict")
     limits = asdict(strict.limits) | {"scan_bytes": 1 << 32, "read_bytes": 1 << 32}
     return replace(strict, limits=Limits(**limits))
 
 
-def patience() -> Patience:
-    """Longer than anything here takes."""
+def create_deadline() -> Patience:
+    """Return a deadline longer than any step here."""
     return Patience(time.monotonic() + 60)
 
 
 def cpu_seconds(worker: Worker) -> float:
-    """Time that the worker has spent on a processor, to the nanosecond (proc(5), schedstat)."""
+    """Return the processor time of the worker, to the nanosecond (proc(5), schedstat)."""
     return int(Path(f"/proc/{worker.pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def open_bench(worker: Worker) -> RemoteBench:
-    """Hand the policy over to a worker that has greeted."""
-    return RemoteBench(worker, policy(), SCOPES, must_read=False, patience=patience)
+    """Send the policy to a worker after its greeting."""
+    return RemoteBench(worker, load_benchmark_policy(), SCOPES, must_read=False, patience=create_deadline)
 
 
-def start(side: Side, roots: Mapping[Scope, int]) -> None:
-    """One worker: from the request to its greeting, and until it has loaded the policy."""
+def measure_start(side: Side, roots: Mapping[Scope, int]) -> None:
+    """Start one worker; measure the time to its greeting, and until it has loaded the policy."""
     began = time.perf_counter()
-    with side.zygote.spawn(roots, patience()) as worker:
-        greet(worker, patience())
+    with side.zygote.spawn(roots, create_deadline()) as worker:
+        greet(worker, create_deadline())
         side.hello.append(time.perf_counter() - began)
         side.start_cpu.append(cpu_seconds(worker))
         open_bench(worker)
         side.loaded.append(time.perf_counter() - began)
 
 
-def search(sides: tuple[Side, Side], roots: Mapping[Scope, int], rounds: int) -> dict[str, float]:
-    """One worker of each kind, which search in turns; the memory of the fenced one afterwards."""
+def measure_search(sides: tuple[Side, Side], roots: Mapping[Scope, int], rounds: int) -> dict[str, float]:
+    """Search in turns with one worker of each kind; return the memory of the fenced one."""
     fenced, plain = sides
     with (
-        fenced.zygote.spawn(roots, patience()) as first,
-        plain.zygote.spawn(roots, patience()) as second,
+        fenced.zygote.spawn(roots, create_deadline()) as first,
+        plain.zygote.spawn(roots, create_deadline()) as second,
     ):
-        held = [greet(worker, patience()).enforcement for worker in (first, second)]
-        print(f"enforcement: {held[0]}, compared with {held[1]}")
+        confinements = [greet(worker, create_deadline()).enforcement for worker in (first, second)]
+        print(f"enforcement: {confinements[0]}, compared with {confinements[1]}")
         benches = [(fenced, first, open_bench(first)), (plain, second, open_bench(second))]
         for _ in range(rounds):
             for side, worker, bench in benches:
@@ -129,11 +129,11 @@ def search(sides: tuple[Side, Side], roots: Mapping[Scope, int], rounds: int) ->
                     assert bench.call("grep", PATTERN).text.count("\n") > FILES
                 side.grep.append((time.perf_counter() - began) / GREPS)
                 side.grep_cpu.append((cpu_seconds(worker) - before) / GREPS)
-        return memory_of(first)
+        return read_memory(first)
 
 
-def memory_of(worker: Worker) -> dict[str, float]:
-    """Megabytes by kind; nothing where the system does not tell."""
+def read_memory(worker: Worker) -> dict[str, float]:
+    """Return megabytes by kind; empty if the system does not report them."""
     try:
         lines = Path(f"/proc/{worker.pid}/smaps_rollup").read_text().splitlines()[1:]
     except PermissionError:
@@ -144,38 +144,59 @@ def memory_of(worker: Worker) -> dict[str, float]:
 
 
 def report(fenced: Side, plain: Side, memory: Mapping[str, float]) -> int:
-    """Print a line a figure with its goal; 1 if one is missed."""
+    """Print a line per figure with its goal; return 1 if one is missed."""
     verdicts = [
-        line("fence adds to a start", median_ms(fenced.hello) - median_ms(plain.hello), START_MS, "ms"),
         line(
-            "  of CPU of the worker", median_ms(fenced.start_cpu) - median_ms(plain.start_cpu), START_MS, "ms"
+            "fence adds to a start",
+            compute_median_ms(fenced.hello) - compute_median_ms(plain.hello),
+            START_MS,
+            "ms",
         ),
-        line("request to fenced, policy loaded", median_ms(fenced.loaded), LOADED_MS, "ms"),
-        line(f"grep over {FILES} files, CPU, ratio", ratio(fenced.grep_cpu, plain.grep_cpu), GREP_RATIO, "x"),
+        line(
+            "  of CPU of the worker",
+            compute_median_ms(fenced.start_cpu) - compute_median_ms(plain.start_cpu),
+            START_MS,
+            "ms",
+        ),
+        line("request to fenced, policy loaded", compute_median_ms(fenced.loaded), LOADED_MS, "ms"),
+        line(
+            f"grep over {FILES} files, CPU, ratio",
+            compute_ratio(fenced.grep_cpu, plain.grep_cpu),
+            GREP_RATIO,
+            "x",
+        ),
     ]
     for name, goal in (("Private_Dirty", DIRTY_MB), ("Rss", RESIDENT_MB)):
         if name in memory:
             verdicts.append(line(f"worker, {name}", memory[name], goal, "MB"))
     if not memory:
         print("worker, memory: only root may read it")
-    print(f"hello {median_ms(fenced.hello):.2f} ms, without a fence {median_ms(plain.hello):.2f} ms")
-    print(f"grep {median_ms(fenced.grep):.2f} ms, without {median_ms(plain.grep):.2f} ms", end="; ")
-    print(f"CPU {median_ms(fenced.grep_cpu):.2f} ms, without {median_ms(plain.grep_cpu):.2f} ms")
+    print(
+        f"hello {compute_median_ms(fenced.hello):.2f} ms, "
+        f"without a fence {compute_median_ms(plain.hello):.2f} ms"
+    )
+    print(
+        f"grep {compute_median_ms(fenced.grep):.2f} ms, without {compute_median_ms(plain.grep):.2f} ms",
+        end="; ",
+    )
+    print(
+        f"CPU {compute_median_ms(fenced.grep_cpu):.2f} ms, without {compute_median_ms(plain.grep_cpu):.2f} ms"
+    )
     return 0 if all(verdicts) else 1
 
 
-def median_ms(seconds: list[float]) -> float:
-    """Median in milliseconds."""
+def compute_median_ms(seconds: list[float]) -> float:
+    """Return the median in milliseconds."""
     return statistics.median(seconds) * 1e3
 
 
-def ratio(fenced: list[float], plain: list[float]) -> float:
-    """Median of the ratios of neighbours in time, which noise of the machine meets alike."""
+def compute_ratio(fenced: list[float], plain: list[float]) -> float:
+    """Return the median of the ratios of neighbours in time, which reduces noise of the machine."""
     return statistics.median(one / other for one, other in zip(fenced, plain, strict=True))
 
 
 def line(name: str, value: float, goal: float, unit: str) -> bool:
-    """Print a figure; whether it is within its goal."""
+    """Print a figure; return whether it meets its goal."""
     print(f"{name:36} {value:7.2f} {unit:2}  (goal: at most {goal:g})")
     return value <= goal
 

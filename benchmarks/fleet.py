@@ -1,19 +1,19 @@
-"""What the PostgreSQL of a fleet costs, beside the SQLite of one machine, in one run.
+"""Measure the cost of the PostgreSQL of a fleet, compared with the SQLite of one machine, in one run.
 
     python benchmarks/fleet.py [--disk DIRECTORY] [--json FILE] [PART ...]
 
-The server is the one that the tests start, on this machine: what it takes of the two cores is in the figures,
-too, and a network is not. Data of both engines lie in the directory for temporary files, and the server does
-without fsync; with `--disk`, what writes is measured once more with the data of both in a directory there and
-fsync on, which SQLite never does without. `--json` writes what `benchmarks/fleet_at_scale.py` reads.
+The server is the one that the tests start, on this machine: its share of the two cores is also in the
+figures, and a network is not. Data of both engines are in the directory for temporary files, and the server
+runs without fsync. With `--disk`, writes are measured again with the data of both in a directory there and
+with fsync, which SQLite always uses. `--json` writes the input of `benchmarks/fleet_at_scale.py`.
 
-throughput  tasks that do nothing, over eight lanes, per second: of a `Writer` and its runners, and of one
-            node with its queue; each in a process with whoever sends, who has eight on their way at a time.
-waits       from acceptance to beginning, by the ledger's own times: on one of two nodes, homes idle.
+throughput  tasks per second that do nothing, over eight lanes: of a `Writer` and its runners, and of one node
+            with its queue; each in one process with its client, which keeps eight tasks in progress.
+waits       from acceptance to start, by the times in the ledger: on one of two nodes, homes idle.
 cold        a home of 1 000 entries, until its working copy can be read: CPU of the node and of the server.
-warm        a recall where nothing happened, on a node and on SQLite; reading on after one commit.
-idle        connections while 1 000 homes are known and none is used, and under load.
-costs       CPU of the server for each of what nodes ask of it.
+warm        a recall without changes, on a node and on SQLite; a recall after one commit.
+idle        connections while 1 000 homes are known and unused, and under load.
+costs       CPU of the server for each request of a node.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
-from measuring import FACTS, cpu_of
+from measuring import FACTS, measure_cpu
 
 sys.path[:0] = [str(Path(__file__).parent.parent / "tests")]
 
@@ -89,7 +89,7 @@ POLICY = load_policy("strict")
 
 
 class NoWork:
-    """Ends every task at once, and tells who waits for a place in its lane."""
+    """A job that ends every task at once, and wakes clients that wait for space in its lane."""
 
     ended: Callable[[str], object] = staticmethod(lambda _: None)
 
@@ -103,8 +103,8 @@ class NoWork:
 
 
 @contextmanager
-def doing_nothing() -> Iterator[None]:
-    """Have the turns of nodes do nothing."""
+def replace_jobs() -> Iterator[None]:
+    """Replace the jobs of nodes by one that does nothing."""
     served.Work = NoWork  # type: ignore[misc, assignment]
     try:
         yield
@@ -113,13 +113,13 @@ def doing_nothing() -> Iterator[None]:
 
 
 @dataclass
-class Ground:
-    """Where it is measured.
+class Environment:
+    """The environment of the measurement.
 
     Attributes:
         base: a fleet's database.
         pid: of its server.
-        directory: for all else.
+        directory: for all other files.
     """
 
     base: Base
@@ -127,11 +127,11 @@ class Ground:
     directory: Path
 
     def fresh(self, name: str) -> Path:
-        """A new directory."""
+        """Create a new directory."""
         return Path(tempfile.mkdtemp(prefix=name, dir=self.directory))
 
     def node(self, name: str, lease: float) -> FleetNode:
-        """A node that is not open."""
+        """Return a node that is not open."""
         at = self.fresh("node-")
         create_private_directory(at / "state")
         (at / "state" / "audit.key").write_bytes(KEY)
@@ -141,7 +141,7 @@ class Ground:
 
     @asynccontextmanager
     async def nodes(self, count: int, lease: float = LEASE_SECONDS) -> AsyncIterator[list[FleetNode]]:
-        """Nodes that take turns."""
+        """Open nodes, and yield them."""
         found = [self.node(f"bench-{number}", lease) for number in range(count)]
         for each in found:
             await each.open(())
@@ -153,61 +153,61 @@ class Ground:
                 await each.close()
 
     def home(self) -> str:
-        """A home that nobody knows yet."""
+        """Return the name of a new home."""
         return self.base.new_home()
 
-    def asked(self, query: str) -> list[tuple[Any, ...]]:
-        """The rows of a query over all homes."""
+    def query(self, query: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a query over all homes."""
         with psycopg.connect(self.base.superuser, options="-c search_path=muniment") as connection:
             return connection.execute(query).fetchall()
 
     def do(self, statement: str) -> None:
-        """Carry out a statement over all homes."""
+        """Run a statement over all homes."""
         with psycopg.connect(self.base.superuser, options="-c search_path=muniment") as connection:
             connection.execute(statement)
 
     def connections(self) -> int:
-        """Of the nodes' role, without those of whoever looks."""
-        ((count,),) = self.asked("SELECT count(*) FROM pg_stat_activity WHERE usename = 'muniment_node'")
+        """Return the connections of the nodes' role, without the observer's."""
+        ((count,),) = self.query("SELECT count(*) FROM pg_stat_activity WHERE usename = 'muniment_node'")
         return int(count)
 
     def server_ms(self) -> float:
-        """CPU of the server so far."""
-        return 1e3 * cpu_of(self.pid)
+        """Return the CPU of the server until now."""
+        return 1e3 * measure_cpu(self.pid)
 
 
 @contextmanager
-def ground(disk: Path | None) -> Iterator[Ground]:
-    """A server with a database; with a disk they are durable there."""
+def open_environment(disk: Path | None) -> Iterator[Environment]:
+    """Yield a server with a database; with `disk`, its data are durable there."""
     with (
         server(disk) as found,
         base_on(found.url) as base,
         tempfile.TemporaryDirectory(prefix="fleet-", dir=disk) as directory,
     ):
-        yield Ground(base, found.pid, Path(directory))
+        yield Environment(base, found.pid, Path(directory))
 
 
-def _pending(ledger: HomeLedger) -> int:
+def _list_pending(ledger: HomeLedger) -> int:
     return sum(lane_tasks.count_pending(ledger, ledger.home).values())
 
 
-def soon() -> Patience:
-    """Patience for whatever is measured."""
+def create_deadline() -> Patience:
+    """Return a deadline that is sufficient for every part."""
     return Patience(time.monotonic() + 60)
 
 
-def spread(values: list[float], digits: int = 0) -> str:
-    """Median and range."""
+def format_spread(values: list[float], digits: int = 0) -> str:
+    """Return median and range."""
     return f"{median(values):.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
 
 
 # -- tasks
 
 
-async def sent(
+async def run_tasks(
     keys: list[str], submit: Callable[[str], Awaitable[object]], pending: Callable[[str], int]
 ) -> float:
-    """Tasks per second: of each lane `TASKS`, of which `AT_ONCE` are on their way."""
+    """Return tasks per second: `TASKS` of each lane, with at most `AT_ONCE` in progress."""
     loop = asyncio.get_running_loop()
     room = {key: asyncio.Semaphore(AT_ONCE) for key in keys}
     NoWork.ended = staticmethod(lambda key: loop.call_soon_threadsafe(room[key].release))
@@ -221,7 +221,7 @@ async def sent(
                     break
                 except QueueFull:
                     await asyncio.sleep(0.005)
-        while pending(key):  # noqa: ASYNC110  the ledger says when, and nothing else
+        while pending(key):  # noqa: ASYNC110  only the ledger knows when
             await asyncio.sleep(0.005)
 
     started = time.perf_counter()
@@ -229,8 +229,8 @@ async def sent(
     return len(keys) * TASKS / (time.perf_counter() - started)
 
 
-def of_sqlite(directory: Path) -> float:
-    """Tasks per second of one machine."""
+def measure_sqlite(directory: Path) -> float:
+    """Return tasks per second of one machine."""
     with (
         State(directory / "state") as state,
         closing(Writer(state.ledger)) as writer,
@@ -245,25 +245,27 @@ def of_sqlite(directory: Path) -> float:
             each.start()
 
         async def submit(key: str) -> None:
-            told = writer.submit(lambda: lanes[key].submit(ASKED))
-            told.add_done_callback(lambda _: runners[key].wake())
-            await asyncio.wrap_future(told)
+            submitted = writer.submit(lambda: lanes[key].submit(ASKED))
+            submitted.add_done_callback(lambda _: runners[key].wake())
+            await asyncio.wrap_future(submitted)
 
-        rate = asyncio.run(sent(keys, submit, lambda key: sum(lane_tasks.count_pending(reads, key).values())))
+        rate = asyncio.run(
+            run_tasks(keys, submit, lambda key: sum(lane_tasks.count_pending(reads, key).values()))
+        )
         for each in runners.values():
             each.stop(5)
         return rate
 
 
-def of_fleet(place: Ground) -> tuple[float, float]:
-    """Tasks per second of one node, and connections meanwhile at most."""
+def measure_fleet(environment: Environment) -> tuple[float, float]:
+    """Return tasks per second of one node, and its maximum of connections."""
     most = 0.0
 
     async def run() -> float:
         nonlocal most
-        async with place.nodes(1) as (node,):
-            homes = {name: node.home(name) for name in (place.home() for _ in range(LANES))}
-            with closing(LedgerPool(place.base.node, 2)) as pool:
+        async with environment.nodes(1) as (node,):
+            homes = {name: node.home(name) for name in (environment.home() for _ in range(LANES))}
+            with closing(LedgerPool(environment.base.node, 2)) as pool:
                 waiting = {name: pool.home(name) for name in homes}
 
                 async def submit(name: str) -> None:
@@ -272,52 +274,55 @@ def of_fleet(place: Ground) -> tuple[float, float]:
                 async def watch() -> None:
                     nonlocal most
                     while True:
-                        most = max(most, await asyncio.to_thread(place.connections))
+                        most = max(most, await asyncio.to_thread(environment.connections))
                         await asyncio.sleep(0.25)
 
                 watching = asyncio.create_task(watch())
                 try:
-                    return await sent(list(homes), submit, lambda name: _pending(waiting[name]))
+                    return await run_tasks(list(homes), submit, lambda name: _list_pending(waiting[name]))
                 finally:
                     watching.cancel()
 
-    with doing_nothing():
+    with replace_jobs():
         return asyncio.run(run()), most
 
 
-def throughput(place: Ground) -> dict[str, float]:
-    """Tasks per second, one engine after the other."""
+def throughput(environment: Environment) -> dict[str, float]:
+    """Measure tasks per second, one engine after the other."""
     one, fleet, most = [], [], 0.0
     for _ in range(ROUNDS):
-        one.append(of_sqlite(place.fresh("sqlite-")))
-        rate, connections = of_fleet(place)
+        one.append(measure_sqlite(environment.fresh("sqlite-")))
+        rate, connections = measure_fleet(environment)
         fleet.append(rate)
         most = max(most, connections)
     ratio = median(each / other for each, other in zip(one, fleet, strict=True))
-    print(f"no-op tasks over {LANES} lanes: SQLite {spread(one)}/s, PostgreSQL {spread(fleet)}/s (goal 150)")
+    print(
+        f"no-op tasks over {LANES} lanes: SQLite {format_spread(one)}/s, "
+        f"PostgreSQL {format_spread(fleet)}/s (goal 150)"
+    )
     print(f"  SQLite : PostgreSQL {ratio:.1f} (goal 3); at most {most:.0f} connections of a node")
     return {}
 
 
-def waits(place: Ground) -> dict[str, float]:
-    """From acceptance to beginning, and what a task costs the server: one after the other, homes idle."""
+def waits(environment: Environment) -> dict[str, float]:
+    """Measure the time from acceptance to start, and server CPU per task, in sequence in idle homes."""
     count = 200
 
     async def run() -> tuple[float, float]:
-        async with place.nodes(2) as nodes:
-            names = [place.home() for _ in range(20)]
+        async with environment.nodes(2) as nodes:
+            names = [environment.home() for _ in range(20)]
             await _one_by_one(nodes, names, len(names))
-            before, since = place.server_ms(), time.perf_counter()
+            before, since = environment.server_ms(), time.perf_counter()
             await asyncio.sleep(IDLE_SECONDS)
-            idle = (place.server_ms() - before) / (time.perf_counter() - since)
-            before, since = place.server_ms(), time.perf_counter()
+            idle = (environment.server_ms() - before) / (time.perf_counter() - since)
+            before, since = environment.server_ms(), time.perf_counter()
             await _one_by_one(nodes, names, count)
-            spent = place.server_ms() - before - idle * (time.perf_counter() - since)
+            spent = environment.server_ms() - before - idle * (time.perf_counter() - since)
             return spent / count, idle
 
-    with doing_nothing():
+    with replace_jobs():
         each, idle = asyncio.run(run())
-    rows = place.asked(
+    rows = environment.query(
         "SELECT extract(epoch FROM running.at::timestamptz - queued.at::timestamptz) * 1000 "
         "FROM event AS queued JOIN event AS running USING (home, task) WHERE queued.data LIKE '%\"queued\"%' "
         f"AND running.data LIKE '%\"running\"%' ORDER BY queued.at DESC LIMIT {count}"
@@ -332,7 +337,7 @@ def waits(place: Ground) -> dict[str, float]:
 
 
 async def _one_by_one(nodes: list[FleetNode], names: list[str], count: int) -> None:
-    """Tasks that begin in an idle home each, whichever node has accepted it."""
+    """Run tasks that each start in an idle home; any node may accept them."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     NoWork.ended = staticmethod(lambda _: loop.call_soon_threadsafe(ended.set))
@@ -348,19 +353,19 @@ async def _one_by_one(nodes: list[FleetNode], names: list[str], count: int) -> N
 
 
 def fact(number: int) -> bytes:
-    """What somebody may say: with the provenance that is put before it some 400 bytes."""
+    """Return a typical fact; with its provenance about 400 bytes."""
     words = " ".join(f"word{(number * 31 + at) % 997}" for at in range(6))
     return f"{FACTS[number % len(FACTS)].format(number)}, {words}.\n".encode()
 
 
 class Author:
-    """Commits facts to a ledger as `remember` would have, without its worker."""
+    """Commits facts to a ledger like `remember`, without a worker."""
 
     def __init__(self, state: State, roots: Mapping[Scope, BoundRoot]) -> None:
         self._state, self._key = state, root_key(state, roots[SCOPE])
 
     def commit(self, number: int) -> FileChange:
-        """A fact of its own task."""
+        """Commit a fact as a separate task."""
         now = timestamp(datetime.now(UTC))
         run = Run(
             f"remember-{uuid.uuid4()}", now, Trust.OWNER, "rules", "strict@00000000", "remember", "0" * 64
@@ -375,14 +380,14 @@ class Author:
 
 
 @contextmanager
-def author(place: Ground, home: str) -> Iterator[Author]:
-    """Who commits to a home, on a node that has no copy of it."""
-    base = place.fresh("author-")
+def open_author(environment: Environment, home: str) -> Iterator[Author]:
+    """Yield an author for a home, on a node that has no copy of it."""
+    base = environment.fresh("author-")
     roots = bind_all({scope: _made(base / scope) for scope in POLICY.scopes})
     with ExitStack() as opened:
         for each in roots.values():
             opened.callback(each.close)
-        yield Author(opened.enter_context(place.base.state(base, home)), roots)
+        yield Author(opened.enter_context(environment.base.state(base, home)), roots)
 
 
 def _made(directory: Path) -> Path:
@@ -391,43 +396,44 @@ def _made(directory: Path) -> Path:
 
 
 @contextmanager
-def copy_of(place: Ground, home: str) -> Iterator[WorkingCopy]:
-    """A working copy that is cold."""
-    with closing(LedgerPool(place.base.node, 4)) as pool:
+def open_cold_copy(environment: Environment, home: str) -> Iterator[WorkingCopy]:
+    """Yield a cold working copy."""
+    with closing(LedgerPool(environment.base.node, 4)) as pool:
         terms = CopyTerms(POLICY, "bench")
-        copy = WorkingCopy(place.fresh("copy-") / "copy", pool.home(home), key_of(KEY, home), terms)
+        copy = WorkingCopy(environment.fresh("copy-") / "copy", pool.home(home), key_of(KEY, home), terms)
         yield copy
-        copy.discard(soon())
+        copy.discard(create_deadline())
 
 
-def cold(place: Ground) -> dict[str, float]:
-    """The working copy of a home that was never here."""
-    home = place.home()
-    with author(place, home) as by:
+def cold(environment: Environment) -> dict[str, float]:
+    """Measure the working copy of a home that was never on this node."""
+    home = environment.home()
+    with open_author(environment, home) as by:
         size = sum(len(by.commit(number).after or b"") for number in range(ENTRIES)) / ENTRIES
     own, servers, walls = [], [], []
     for _ in range(ROUNDS + 1):
-        with copy_of(place, home) as copy:
-            server_ms, own_ms, wall = place.server_ms(), time.process_time(), time.perf_counter()
-            with copy.reading(soon()):
+        with open_cold_copy(environment, home) as copy:
+            server_ms, own_ms, wall = environment.server_ms(), time.process_time(), time.perf_counter()
+            with copy.reading(create_deadline()):
                 own.append(1e3 * (time.process_time() - own_ms))
                 walls.append(1e3 * (time.perf_counter() - wall))
-                servers.append(place.server_ms() - server_ms)
+                servers.append(environment.server_ms() - server_ms)
     print(
-        f"a cold home of {ENTRIES} entries of {size:.0f} bytes: {spread(own[1:])} ms of CPU (goal 300), "
-        f"{spread(servers[1:])} of the server's; {spread(walls[1:])} ms"
+        f"a cold home of {ENTRIES} entries of {size:.0f} bytes: "
+        f"{format_spread(own[1:])} ms of CPU (goal 300), "
+        f"{format_spread(servers[1:])} of the server's; {format_spread(walls[1:])} ms"
     )
     return {"cold_node_ms": median(own[1:]), "cold_server_ms": median(servers[1:])}
 
 
 @contextmanager
-def on_one_machine(place: Ground) -> Iterator[tuple[Workspace, Author]]:
-    """The same memory with SQLite."""
-    at = place.fresh("sqlite-")
+def on_one_machine(environment: Environment) -> Iterator[tuple[Workspace, Author]]:
+    """Yield the same memory with SQLite."""
+    at = environment.fresh("sqlite-")
     roots = bind_all({scope: _made(at / scope) for scope in POLICY.scopes})
     with State(at / "state") as state:
         by = Author(state, roots)
-        with lock_roots(roots.values(), soon()) as held:
+        with lock_roots(roots.values(), create_deadline()) as held:
             replay([by.commit(number) for number in range(ENTRIES)], held)
         for root in roots.values():
             view_of(state, root, POLICY)
@@ -435,8 +441,8 @@ def on_one_machine(place: Ground) -> Iterator[tuple[Workspace, Author]]:
             yield workspace, by
 
 
-def timed(body: Callable[[], object], count: int) -> tuple[float, float]:
-    """Milliseconds of the clock, and of CPU, of one of many."""
+def time_calls(body: Callable[[], object], count: int) -> tuple[float, float]:
+    """Return the milliseconds of the clock and of CPU, for one of many calls."""
     walls, own = [], []
     for _ in range(count):
         wall, cpu = time.perf_counter(), time.process_time()
@@ -446,117 +452,119 @@ def timed(body: Callable[[], object], count: int) -> tuple[float, float]:
     return median(walls), median(own)
 
 
-def warm(place: Ground) -> dict[str, float]:
-    """What a recall costs more on a node, and what it costs to be behind by a commit."""
-    home = place.home()
+def warm(environment: Environment) -> dict[str, float]:
+    """Measure the additional cost of a recall on a node, and of reading one missed commit."""
+    home = environment.home()
     with (
-        author(place, home) as by,
-        on_one_machine(place) as (workspace, _),
-        copy_of(place, home) as copy,
+        open_author(environment, home) as by,
+        on_one_machine(environment) as (workspace, _),
+        open_cold_copy(environment, home) as copy,
     ):
         for number in range(ENTRIES):
             by.commit(number)
         words = "which pnpm version does the project pin, word62?"
 
         def on_node() -> None:
-            with copy.reading(soon()) as opened:
+            with copy.reading(create_deadline()) as opened:
                 assert opened.workspace.recaller().recall(words).entries
 
         def on_sqlite() -> None:
             assert workspace.recaller().recall(words).entries
 
         def look() -> None:
-            with copy.reading(soon()):
+            with copy.reading(create_deadline()):
                 pass
 
         for each in (on_node, on_sqlite, on_node, on_sqlite):
             each()
         ratios, recalls = [], []
         for _ in range(ROUNDS):
-            one, other = timed(on_node, 40), timed(on_sqlite, 40)
+            one, other = time_calls(on_node, 40), time_calls(on_sqlite, 40)
             ratios.append((one[0] / other[0], one[1] / other[1]))
             recalls.append((*one, *other))
         wall, cpu, wall_one, cpu_one = (median(each) for each in zip(*recalls, strict=True))
-        before = place.server_ms()
-        looked = timed(look, 300)
-        looked_server = (place.server_ms() - before) / 300
-        behind = []
+        before = environment.server_ms()
+        checked = time_calls(look, 300)
+        checked_server = (environment.server_ms() - before) / 300
+        missed = []
         for number in range(30):
             by.commit(ENTRIES + number)
-            before = place.server_ms()
-            behind.append((*timed(look, 1), place.server_ms() - before))
-        later = [median(each) for each in zip(*behind, strict=True)]
+            before = environment.server_ms()
+            missed.append((*time_calls(look, 1), environment.server_ms() - before))
+        later = [median(each) for each in zip(*missed, strict=True)]
     by_wall, by_cpu = (median(each) for each in zip(*ratios, strict=True))
     print(
         f"a recall in {ENTRIES} entries: {wall:.1f} ms on a node (CPU {cpu:.1f}), "
         f"{wall_one:.1f} with SQLite ({cpu_one:.1f})"
     )
     print(
-        f"  ratio {by_wall:.2f} of the clock, {by_cpu:.2f} of CPU; the look alone {looked[0]:.2f} ms, "
-        f"of the server's CPU {looked_server:.2f}"
+        f"  ratio {by_wall:.2f} of the clock, {by_cpu:.2f} of CPU; the check alone {checked[0]:.2f} ms, "
+        f"of the server's CPU {checked_server:.2f}"
     )
-    print(f"  one commit behind: {later[0]:.1f} ms, CPU {later[1]:.1f}, of the server's {later[2]:.1f}")
-    return {"recall_ms": looked_server, "recall_node_ms": cpu}
+    print(f"  after one missed commit: {later[0]:.1f} ms, CPU {later[1]:.1f}, of the server's {later[2]:.1f}")
+    return {"recall_ms": checked_server, "recall_node_ms": cpu}
 
 
 # -- connections, and the server
 
 
-def idle(place: Ground) -> dict[str, float]:
-    """Connections of a node that knows many homes."""
-    with psycopg.connect(place.base.owner, options="-c search_path=muniment") as connection:
+def idle(environment: Environment) -> dict[str, float]:
+    """Count the connections of a node that knows many homes."""
+    with psycopg.connect(environment.base.owner, options="-c search_path=muniment") as connection:
         for number in range(HOMES):
             connection.execute(
                 "INSERT INTO home (home) VALUES (%s) ON CONFLICT DO NOTHING", (f"idle-{number}",)
             )
 
     async def run() -> tuple[int, int, int]:
-        async with place.nodes(1) as (node,):
+        async with environment.nodes(1) as (node,):
             await asyncio.sleep(1)
-            none = place.connections()
+            none = environment.connections()
             for number in range(HOMES):
                 node.home(f"idle-{number}")
             await asyncio.sleep(1)
-            known = place.connections()
+            known = environment.connections()
             used = 0
             home = node.home("idle-7")
-            asked = [asyncio.create_task(home.tasks(home, before=None)) for _ in range(100)]
-            await asyncio.gather(*asked)
-            used = place.connections()
+            options = [asyncio.create_task(home.tasks(home, before=None)) for _ in range(100)]
+            await asyncio.gather(*options)
+            used = environment.connections()
             return none, known, used
 
     none, known, used = asyncio.run(run())
     print(
-        f"connections of a node: {none} where no home is known, {known} where {HOMES} are; "
-        f"{used} after 100 questions at once"
+        f"connections of a node: {none} without homes, {known} with {HOMES} known homes; "
+        f"{used} after 100 concurrent queries"
     )
     return {}
 
 
-def costs(place: Ground) -> dict[str, float]:
-    """CPU of the server for what nodes ask of it, without what they do meanwhile."""
-    submitting = _submitting(place)
-    remembering = _remembering(place, submitting["submit_ms"])
-    return {**submitting, **remembering, **_asking(place), **_beating(place)}
+def costs(environment: Environment) -> dict[str, float]:
+    """Measure the CPU of the server for the requests of nodes, without other work."""
+    submitting = _measure_submit(environment)
+    remembering = _measure_remember(environment, submitting["submit_ms"])
+    return {**submitting, **remembering, **_measure_queries(environment), **_measure_heartbeat(environment)}
 
 
-def _submitting(place: Ground) -> dict[str, float]:
+def _measure_submit(environment: Environment) -> dict[str, float]:
     """Accept a task in an idle home, with its job, as `HomeCore` does."""
     count = 300
-    homes = [place.home() for _ in range(count)]
-    with closing(LedgerPool(place.base.node, 2)) as pool:
-        queue = TurnQueue(place.base.node, pool, _no_turn, list, slots=1, node="bench", stalled=LEASE_SECONDS)
+    homes = [environment.home() for _ in range(count)]
+    with closing(LedgerPool(environment.base.node, 2)) as pool:
+        queue = TurnQueue(
+            environment.base.node, pool, _no_turn, list, slots=1, node="bench", stalled=LEASE_SECONDS
+        )
         ledgers = [pool.home(home) for home in homes]
         lanes = [Lane(LedgerState(each, KEY), each.home) for each in ledgers]
-        ms, before = time.perf_counter(), place.server_ms()
+        ms, before = time.perf_counter(), environment.server_ms()
         for ledger, each in zip(ledgers, lanes, strict=True):
             with ledger.transaction() as connection:
                 each.submit(ASKED)
                 queue.defer(connection.raw, ledger.home)
-        spent = (place.server_ms() - before) / count
+        spent = (environment.server_ms() - before) / count
         ms = 1e3 * (time.perf_counter() - ms) / count
-    place.do("DELETE FROM procrastinate_jobs")
-    place.do("DELETE FROM task")
+    environment.do("DELETE FROM procrastinate_jobs")
+    environment.do("DELETE FROM task")
     print(f"submit: {spent:.2f} ms of the server's CPU, {ms:.1f} ms in all")
     return {"submit_ms": spent}
 
@@ -565,29 +573,31 @@ async def _no_turn(home: str) -> None:
     raise AssertionError(home)
 
 
-def _asking(place: Ground) -> dict[str, float]:
-    """Ask the queue where nothing is to be had."""
+def _measure_queries(environment: Environment) -> dict[str, float]:
+    """Query an empty queue."""
     count = 300
     ask = "SELECT id FROM procrastinate_fetch_job_v2(ARRAY[%s]::varchar[], NULL)"
-    with psycopg.connect(place.base.node, autocommit=True, options="-c search_path=muniment") as connection:
+    with psycopg.connect(
+        environment.base.node, autocommit=True, options="-c search_path=muniment"
+    ) as connection:
         connection.execute(ask, (queue_of("bench"),))
-        before = place.server_ms()
+        before = environment.server_ms()
         for _ in range(count):
             connection.execute(ask, (queue_of("bench"),))
-        spent = (place.server_ms() - before) / count
+        spent = (environment.server_ms() - before) / count
     print(f"asking the queue for nothing: {spent:.2f} ms of the server's CPU")
     return {"ask_ms": spent}
 
 
-def _beating(place: Ground) -> dict[str, float]:
-    """A heartbeat, from what an idle node costs more that has many."""
+def _measure_heartbeat(environment: Environment) -> dict[str, float]:
+    """Measure a heartbeat: the additional cost of an idle node that sends many."""
 
     async def run(lease: float) -> float:
-        async with place.nodes(1, lease):
+        async with environment.nodes(1, lease):
             await asyncio.sleep(1)
-            before = place.server_ms()
+            before = environment.server_ms()
             await asyncio.sleep(IDLE_SECONDS)
-            return (place.server_ms() - before) / IDLE_SECONDS
+            return (environment.server_ms() - before) / IDLE_SECONDS
 
     lease = 0.2
     more = asyncio.run(run(lease)) - asyncio.run(run(LEASE_SECONDS))
@@ -596,37 +606,37 @@ def _beating(place: Ground) -> dict[str, float]:
     return {"heartbeat_ms": spent}
 
 
-def _remembering(place: Ground, accepting: float) -> dict[str, float]:
-    """Facts by the rules on one node, one after the other in idle homes."""
+def _measure_remember(environment: Environment, accepting: float) -> dict[str, float]:
+    """Remember facts by the rules on one node, one after the other in idle homes."""
     count = 80
 
     async def run() -> tuple[float, float]:
-        async with place.nodes(1) as (node,):
-            homes = [node.home(place.home()) for _ in range(10)]
+        async with environment.nodes(1) as (node,):
+            homes = [node.home(environment.home()) for _ in range(10)]
 
             async def each(numbers: range) -> None:
                 for number in numbers:
                     home = homes[number % len(homes)]
-                    asked = NewTask(
+                    options = NewTask(
                         "remember",
                         {"content": fact(number).decode(), "scope": None, "context": ContextMode.WORKSPACE},
                         OWNER,
                         {},
                     )
-                    task = (await home.submit(home, asked)).task
+                    task = (await home.submit(home, options)).task
                     ended = await home.wait(home, task.id, 60)
                     assert ended.status == "completed", ended
                     await asyncio.sleep(REST_SECONDS)
 
             await each(range(count))
-            own, before = cpu_of(os.getpid()), place.server_ms()
+            own, before = measure_cpu(os.getpid()), environment.server_ms()
             await each(range(count, 2 * count))
-            return (place.server_ms() - before) / count, 1e3 * (cpu_of(os.getpid()) - own) / count
+            return (environment.server_ms() - before) / count, 1e3 * (measure_cpu(os.getpid()) - own) / count
 
     spent, own = asyncio.run(run())
     spent -= accepting
     print(
-        f"a fact by the rules: {spent:.1f} ms of the server's CPU besides its acceptance, "
+        f"a fact by the rules: {spent:.1f} ms of the server's CPU without its acceptance, "
         f"{own:.1f} of the node's with its worker's"
     )
     return {"turn_ms": spent, "rule_ms": own}
@@ -637,25 +647,25 @@ WRITING = (throughput, waits)
 
 
 def main() -> None:
-    """Print what is asked for."""
+    """Print the requested parts."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("parts", nargs="*", choices=[[], *(each.__name__ for each in PARTS)], metavar="PART")
-    parser.add_argument("--disk", type=Path, help="a directory on a disk, for once more with fsync")
-    parser.add_argument("--json", type=Path, help="where the inputs of the simulation go")
-    asked = parser.parse_args()
+    parser.add_argument("--disk", type=Path, help="a directory on a disk, to repeat with fsync")
+    parser.add_argument("--json", type=Path, help="output file for the inputs of the simulation")
+    options = parser.parse_args()
     found: dict[str, float] = {}
-    with ground(None) as place:
+    with open_environment(None) as environment:
         for part in PARTS:
-            if not asked.parts or part.__name__ in asked.parts:
-                found |= part(place)
-    if asked.disk:
+            if not options.parts or part.__name__ in options.parts:
+                found |= part(environment)
+    if options.disk:
         print("with fsync:")
-        with ground(asked.disk) as place:
+        with open_environment(options.disk) as environment:
             for part in WRITING:
-                if not asked.parts or part.__name__ in asked.parts:
-                    part(place)
-    if asked.json:
-        asked.json.write_text(json.dumps(found, indent=1) + "\n", "ascii")
+                if not options.parts or part.__name__ in options.parts:
+                    part(environment)
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n", "ascii")
 
 
 if __name__ == "__main__":

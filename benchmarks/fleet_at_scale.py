@@ -1,19 +1,20 @@
-"""A fleet past these machines, simulated: what it takes, what one PostgreSQL takes, when to shard by home.
+"""Simulate a larger fleet: its capacity, the capacity of one PostgreSQL, and when to shard by home.
 
     python benchmarks/fleet_at_scale.py [--wakes all|one|home] [--reads any|token] [--costs FILE] [--quick]
 
-Discrete events, no package of ours and no server: the same seed prints the same. `--costs` takes what
-`benchmarks/fleet.py --json FILE` wrote, so that what a task costs is measured, and the size alone simulated.
+A simulation of discrete events, without Muniment and without a server: the same seed prints the same result.
+`--costs` reads the output of `benchmarks/fleet.py --json FILE`, so that the cost of a task is
+measured and only the size is simulated.
 
-In it: homes that are active for a while, and then others are; tasks in bursts, most of them by the rules
-(CPU of a node), some by a model (seconds in a slot, no CPU); recalls; the lock of a home; slots, cores,
-connections and working copies (the least recently used goes) of each node; cores of the database, and its
-one lock for commits that notify. Not in it: disks and other locks of the database, networks, nodes that fail,
-homes of more than 1 000 entries, catching up with a few commits of another node. Times of the database are
-exponential, which is worse than they are.
+Included: homes that are active for a while and are then replaced by others; tasks in bursts, most of them by
+the rules (CPU of a node), some by a model (seconds in a slot, no CPU); recalls; the lock of a home; slots,
+cores, connections and working copies (the least recently used is evicted) of each node; cores of the
+database, and its one lock for commits that notify. Not included: disks and other locks of the database,
+networks, node failures, homes of more than 1 000 entries, and catching up with a few commits of another node.
+Database times are exponentially distributed, which is worse than in reality.
 
 Source of the lock: postgresql.org/docs/current/sql-notify.html, and `PreCommit_Notify` of its async.c.
-Commits that notify come one after the other, each until its log is on the disk.
+Commits that notify are serialised; each ends when its log is on the disk.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from pathlib import Path
 from typing import Final
 
 LIMIT_SECONDS: Final = 1.0
-"""A fleet is saturated where p95 is more: of tasks until accepted, or from acceptance to beginning."""
+"""A fleet is saturated if p95 is larger, of the time until acceptance or from acceptance to start."""
 
 NEVER_IDLE: Final = 0.98
-"""Of the time that is measured: a line that grows slowly is seen by this before it is long."""
+"""A share of the measured time. It detects a slowly growing queue before the queue is long."""
 
 SHARD_AT: Final = 0.6
-"""Of the database's capacity: what is left is for bursts, vacuum, a backup, and a standby that takes over."""
+"""A share of the database's capacity. The rest is for bursts, vacuum, a backup, and a failover."""
 
 DATABASE: Final = "cores of the database"
 WAKES: Final = ("all", "one", "home")
@@ -46,19 +47,19 @@ READS: Final = ("any", "token")
 
 @dataclass(frozen=True)
 class Costs:
-    """CPU of the server, of a node, or time; milliseconds all.
+    """CPU of the server or of a node, or time; all in milliseconds.
 
-    The defaults are what `benchmarks/fleet.py` has measured, see RESULTS.md; but for `notify_ms`, which is
-    that of the disk that the log of the database is on.
+    The defaults are the results of `benchmarks/fleet.py`, see RESULTS.md, except `notify_ms`, which depends
+    on the disk with the log of the database.
 
     Attributes:
-        submit_ms: server CPU of accepting a task.
-        turn_ms: server CPU of carrying it out besides, half of it before it begins.
-        ask_ms: server CPU of asking the queue where nothing is to be had.
-        recall_ms: server CPU of seeing whether a working copy is current.
-        cold_server_ms, cold_node_ms: CPU of building the working copy of 1 000 entries.
+        submit_ms: server CPU to accept a task.
+        turn_ms: server CPU to run it, half of it before it starts.
+        ask_ms: server CPU of a query to an empty queue.
+        recall_ms: server CPU to check whether a working copy is current.
+        cold_server_ms, cold_node_ms: CPU to build the working copy of 1 000 entries.
         heartbeat_ms: server CPU of a node's heartbeat.
-        notify_ms: time that a commit that notifies has the lock for, with the write to the disk.
+        notify_ms: time that a commit that notifies holds the lock, including the write to the disk.
         rule_ms, recall_node_ms: node CPU of a task by the rules, or around a model, and of a recall.
     """
 
@@ -76,18 +77,18 @@ class Costs:
 
 @dataclass(frozen=True)
 class Fleet:
-    """The machines, and how work comes to them.
+    """The machines, and the distribution of work to them.
 
     Attributes:
-        nodes, slots, cores: how many nodes; tasks that one has at once; its cores.
-        pool: connections of a node at most, beside the one that it listens with.
-        copies: working copies that a node keeps.
+        nodes, slots, cores: number of nodes; concurrent tasks per node; cores per node.
+        pool: maximum of connections of a node, without the listening one.
+        copies: working copies that a node caches.
         database_cores: of PostgreSQL.
-        heartbeat_seconds: between two of a node's.
-        reads: "token": the load balancer leads a token to one node; "any": to each in turn.
-        wakes: which nodes with a free slot are woken by a task, and ask. "all": each; "one": one of them, and
-            the others leave it to that one; "home": that of the home's working copy, if it has a slot. So it
-            is in `fleet/queue.py`, Q3.
+        heartbeat_seconds: interval of a node's heartbeats.
+        reads: "token": the load balancer routes a token to one node; "any": to each node in turn.
+        wakes: the nodes with a free slot that a task wakes to query the queue. "all": each; "one": one of
+            them, and the others leave the task to it; "home": the node with the home's working copy, if it
+            has a slot. `fleet/queue.py` implements the last one, Q3.
     """
 
     nodes: int = 100
@@ -103,16 +104,16 @@ class Fleet:
 
 @dataclass(frozen=True)
 class Load:
-    """What clients do.
+    """The work of the clients.
 
     Attributes:
         homes, active: homes, and the share of them that is active at a time.
         per_minute: tasks of an active home.
         recalls: for each task.
-        by_model, model_seconds: the share of tasks that a model has, and for how long on average.
-        burst, burst_share, burst_seconds: how many times as many tasks as on average come in a burst, the
-            share of the time that is one, and how long it is.
-        session_minutes: after which another home is active in its place.
+        by_model, model_seconds: the share of tasks that use a model, and their average duration.
+        burst, burst_share, burst_seconds: the factor of the average rate in a burst, the share of time in
+            bursts, and the duration of one.
+        session_minutes: after this time another home becomes active instead.
     """
 
     homes: int = 1_000_000
@@ -128,21 +129,21 @@ class Load:
 
     @property
     def at_once(self) -> int:
-        """Homes that are active at a time."""
+        """Return the number of concurrently active homes."""
         return max(1, round(self.homes * self.active))
 
     @property
     def rate(self) -> float:
-        """Tasks a second, on average."""
+        """Return the average number of tasks per second."""
         return self.at_once * self.per_minute / 60
 
 
 Process = Generator["float | Station", None, None]
-"""What happens to one thing: it gives seconds to let pass, or a station of which it wants a server."""
+"""The life of one object: it yields seconds to wait, or a station of which it needs a server."""
 
 
 class Simulation:
-    """The time, and what is due."""
+    """The current time, and the scheduled events."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -150,17 +151,17 @@ class Simulation:
         self._numbers = count()
 
     def start(self, process: Process, after: float = 0.0) -> None:
-        """Have a process go on after so many seconds, behind all that is due by then already."""
+        """Resume a process after some seconds, after all events already due by then."""
         heappush(self._due, (self.now + after, next(self._numbers), process))
 
     def run(self, until: float) -> None:
-        """Let time pass, up to there."""
+        """Advance the time."""
         due = self._due
         while due and due[0][0] <= until:
             self.now, _, process = heappop(due)
             for wanted in process:
                 if isinstance(wanted, Station):
-                    if wanted.take(process):
+                    if wanted.acquire(process):
                         continue
                 else:
                     self.start(process, wanted)
@@ -169,7 +170,7 @@ class Simulation:
 
 
 class Station:
-    """Some servers, with one line before them: first come, first served."""
+    """Some servers with one queue: first come, first served."""
 
     def __init__(self, simulation: Simulation, servers: int) -> None:
         self.servers, self.free = servers, servers
@@ -183,8 +184,8 @@ class Station:
         self._waited += (now - self._since) * len(self.line)
         self._since = now
 
-    def take(self, process: Process) -> bool:
-        """Whether there is a server at once; else it waits in the line."""
+    def acquire(self, process: Process) -> bool:
+        """Acquire a server and return True, or wait in the queue and return False."""
         self._pass()
         if not self.free:
             self.line.append(process)
@@ -192,8 +193,8 @@ class Station:
         self.free -= 1
         return True
 
-    def give(self) -> None:
-        """Give a server back, to the first of the line."""
+    def release(self) -> None:
+        """Release a server to the first process in the queue."""
         self._pass()
         if self.line:
             self._simulation.start(self.line.popleft())
@@ -201,17 +202,17 @@ class Station:
             self.free += 1
 
     def reset(self) -> None:
-        """Count from now on."""
+        """Reset the counters."""
         self._pass()
         self._busy = self._waited = 0.0
 
     def busy(self, seconds: float) -> float:
-        """Servers that were busy, on average, since it was reset so long ago."""
+        """Return the average number of busy servers since the reset."""
         self._pass()
         return self._busy / seconds
 
-    def waiting(self, seconds: float) -> float:
-        """How many waited, on average, as `busy`."""
+    def mean_waiting(self, seconds: float) -> float:
+        """Return the average number of waiting processes since the reset."""
         self._pass()
         return self._waited / seconds
 
@@ -225,7 +226,7 @@ class Task:
     accepted: float
 
     def __lt__(self, other: Task) -> bool:
-        """The older one comes first."""
+        """Return whether this task is older."""
         return self.number < other.number
 
 
@@ -237,10 +238,10 @@ class Node:
         self.cores, self.pool = Station(simulation, fleet.cores), Station(simulation, fleet.pool)
         self.copies: OrderedDict[int, None] = OrderedDict()
         self.own: list[Task] = []
-        self.is_asking = self.is_woken = False
+        self.is_querying = self.is_woken = False
 
-    def has(self, home: int) -> bool:
-        """Whether it has the working copy of a home; from now on it has."""
+    def use_copy(self, home: int) -> bool:
+        """Return whether it has the working copy of a home, and add it."""
         found = home in self.copies
         self.copies[home] = None
         self.copies.move_to_end(home)
@@ -251,21 +252,21 @@ class Node:
 
 @dataclass
 class Seen:
-    """What was seen while it was measured."""
+    """The observations during the measured time."""
 
     accepts: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     recalls: list[float] = field(default_factory=list)
-    looked: int = 0
+    copy_uses: int = 0
     hits: int = 0
-    asked: int = 0
-    in_vain: int = 0
+    queries: int = 0
+    empty_queries: int = 0
     most_connections: int = 0
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Of a run: tasks a second that came and that began; seconds; shares; how much of each was busy."""
+    """The results of a run: arrived and started tasks per second; seconds; shares; utilisation."""
 
     rate: float
     done: float
@@ -274,18 +275,18 @@ class Figures:
     wait_95: float
     recall_95: float
     hit: float
-    in_vain: float
+    empty_queries: float
     connections: int
     busy: dict[str, float]
 
     @property
     def is_saturated(self) -> bool:
-        """Whether tasks wait too long, or would if it went on: something is never idle."""
+        """Return whether tasks wait too long, or a part is never idle."""
         return max(self.accept_95, self.wait_95) > LIMIT_SECONDS or max(self.busy.values()) > NEVER_IDLE
 
     @property
     def weakest(self) -> str:
-        """What is nearest to giving out."""
+        """Return the part closest to its limit."""
         name = max(self.busy, key=lambda each: self.busy[each])
         return f"{name} ({self.busy[name]:.0%})"
 
@@ -302,15 +303,15 @@ class Run:
         self.active, self.next_home = list(range(load.at_once)), load.at_once
         self.numbers = count()
         self.ready: list[Task] = []
-        self.behind: dict[int, deque[Task]] = {}
+        self.waiting_by_home: dict[int, deque[Task]] = {}
         self.seen = Seen()
         self.connections = 0
 
     def figures(self, seconds: float) -> Figures:
-        """Run it, first for a fifth as long unseen.
+        """Run the simulation, after a warm-up of a fifth of the time.
 
         Args:
-            seconds: that are measured.
+            seconds: the measured time.
         """
         self._warm()
         for node in self.nodes:
@@ -323,17 +324,17 @@ class Run:
             station.reset()
         self.time.run(seconds * 1.2)
         seen = self.seen
-        late = (self.time.now - task.accepted for task in self._unclaimed())
+        late = (self.time.now - task.accepted for task in self._list_unclaimed())
         waits = sorted([*seen.waits, *(each for each in late if each > LIMIT_SECONDS)])
         return Figures(
             rate=self.load.rate,
             done=len(seen.waits) / seconds,
-            accept_95=_at(sorted(seen.accepts), 0.95),
-            wait_50=_at(waits, 0.5),
-            wait_95=_at(waits, 0.95),
-            recall_95=_at(sorted(seen.recalls), 0.95),
-            hit=seen.hits / max(1, seen.looked),
-            in_vain=seen.in_vain / max(1, seen.asked),
+            accept_95=_quantile(sorted(seen.accepts), 0.95),
+            wait_50=_quantile(waits, 0.5),
+            wait_95=_quantile(waits, 0.95),
+            recall_95=_quantile(sorted(seen.recalls), 0.95),
+            hit=seen.hits / max(1, seen.copy_uses),
+            empty_queries=seen.empty_queries / max(1, seen.queries),
             connections=seen.most_connections,
             busy={
                 DATABASE: self.cores.busy(seconds) / fleet.database_cores,
@@ -345,21 +346,21 @@ class Run:
             },
         )
 
-    def _unclaimed(self) -> Iterable[Task]:
-        lines = (self.ready, *(node.own for node in self.nodes), *self.behind.values())
+    def _list_unclaimed(self) -> Iterable[Task]:
+        lines = (self.ready, *(node.own for node in self.nodes), *self.waiting_by_home.values())
         return (task for line in lines for task in line)
 
     # -- what comes -----------------------------------------------------------------------------------
 
     def _arrive(self, rate: float, what: Callable[[int], Process]) -> Process:
-        """A Poisson process whose rate changes between bursts and what is between them."""
+        """Yield a Poisson process whose rate alternates between bursts and calm periods."""
         load, is_burst = self.load, False
         calm = (1 - load.burst * load.burst_share) / (1 - load.burst_share)
         phases = {True: load.burst_seconds, False: load.burst_seconds * (1 / load.burst_share - 1)}
-        ends = phases[is_burst] / 2  # So that a burst and what follows it are in what is measured.
+        ends = phases[is_burst] / 2  # So that a burst and the time after it are within the measured time.
         while True:
             after = self.random.expovariate(rate * (load.burst if is_burst else calm))
-            if self.time.now + after > ends:  # It forgets: at the next rate it begins anew.
+            if self.time.now + after > ends:  # Memoryless: at the next rate it starts again.
                 yield max(0.0, ends - self.time.now)
                 is_burst = not is_burst
                 ends += phases[is_burst]
@@ -368,7 +369,7 @@ class Run:
             self.time.start(what(self._home()))
 
     def _home(self) -> int:
-        """An active home; now and then one that was not active before."""
+        """Return an active home, sometimes one that was not active before."""
         load = self.load
         at = self.random.randrange(len(self.active))
         uses = load.session_minutes * load.per_minute * (1 + load.recalls)
@@ -381,32 +382,32 @@ class Run:
         return self.nodes[home % len(self.nodes) if is_led else self.random.randrange(len(self.nodes))]
 
     def _warm(self) -> None:
-        """Working copies as they are after hours: where homes are led to their node those, else any."""
+        """Add working copies as after hours of use: on the node of a home if routed, else on any node."""
         leads_tasks, leads_reads = self.fleet.wakes == "home", self.fleet.reads == "token"
         if leads_tasks or leads_reads:
             for home in self.active:
-                self._node(home, is_led=True).has(home)
+                self._node(home, is_led=True).use_copy(home)
         if leads_tasks and leads_reads:
             return
-        of_tasks = 1 / (1 + self.load.recalls)  # Of whatever needs a working copy.
+        of_tasks = 1 / (1 + self.load.recalls)  # The share of all uses of a working copy.
         share = of_tasks if leads_reads else 1 - of_tasks if leads_tasks else 1.0
         uses = len(self.active) * self.load.session_minutes * self.load.per_minute * (1 + self.load.recalls)
         for _ in range(min(round(uses * share), 2 * self.fleet.nodes * self.fleet.copies)):
-            self._node(0, is_led=False).has(self._home())
+            self._node(0, is_led=False).use_copy(self._home())
 
     # -- what happens ---------------------------------------------------------------------------------
 
     def _server(self, node: Node, milliseconds: float, *, notifies: bool = False) -> Process:
-        """A transaction, by a connection of a node."""
+        """Run a transaction on a connection of a node."""
         yield node.pool
         self._connect()
         yield self.cores
         yield self.random.expovariate(1_000 / milliseconds)
-        self.cores.give()
+        self.cores.release()
         if notifies:
             yield self.commits
             yield self.costs.notify_ms / 1_000
-            self.commits.give()
+            self.commits.release()
         self._hang_up(node)
 
     def _connect(self) -> None:
@@ -415,18 +416,18 @@ class Run:
 
     def _hang_up(self, node: Node) -> None:
         self.connections -= 1
-        node.pool.give()
+        node.pool.release()
 
     def _work(self, node: Node, milliseconds: float) -> Process:
-        """CPU of a node."""
+        """Use CPU of a node."""
         yield node.cores
         yield milliseconds / 1_000
-        node.cores.give()
+        node.cores.release()
 
     def _copy(self, node: Node, home: int) -> Process:
-        """Have the working copy of a home on a node."""
-        found = node.has(home)
-        self.seen.looked += 1
+        """Ensure that a node has the working copy of a home."""
+        found = node.use_copy(home)
+        self.seen.copy_uses += 1
         self.seen.hits += found
         if not found:
             yield from self._server(node, self.costs.cold_server_ms)
@@ -445,19 +446,19 @@ class Run:
         self.seen.recalls.append(self.time.now - began)
 
     def _task(self, home: int) -> Process:
-        """A task until it is accepted; it waits behind those of its home."""
-        came, node = self.time.now, self._node(home, is_led=self.fleet.reads == "token")
+        """Accept a task; it waits for earlier tasks of its home."""
+        arrived, node = self.time.now, self._node(home, is_led=self.fleet.reads == "token")
         yield from self._server(node, self.costs.submit_ms, notifies=True)
         task = Task(next(self.numbers), home, self.time.now)
-        self.seen.accepts.append(self.time.now - came)
-        if home in self.behind:
-            self.behind[home].append(task)
+        self.seen.accepts.append(self.time.now - arrived)
+        if home in self.waiting_by_home:
+            self.waiting_by_home[home].append(task)
         else:
-            self.behind[home] = deque()
+            self.waiting_by_home[home] = deque()
             self._offer(task)
 
     def _offer(self, task: Task) -> None:
-        """A task that may begin: nodes hear of it."""
+        """Announce a task that may start to the nodes."""
         if self.fleet.wakes == "all":
             heappush(self.ready, task)
             first = self.random.randrange(len(self.nodes))
@@ -468,7 +469,7 @@ class Run:
         if not node.free:
             free = [each for each in self.nodes if each.free]
             if not free:
-                heappush(self.ready, task)  # Whoever has a slot next asks by itself.
+                heappush(self.ready, task)  # The next node with a free slot queries by itself.
                 return
             node = self.random.choice(free)
         heappush(node.own, task)
@@ -476,12 +477,12 @@ class Run:
 
     def _wake(self, node: Node) -> None:
         node.is_woken = True
-        if node.free and not node.is_asking:
-            node.is_asking = True
-            self.time.start(self._ask(node))
+        if node.free and not node.is_querying:
+            node.is_querying = True
+            self.time.start(self._query_queue(node))
 
-    def _ask(self, node: Node) -> Process:
-        """A node asks for tasks, one after the other, until there is none or no slot."""
+    def _query_queue(self, node: Node) -> Process:
+        """Claim tasks, one after the other, until the queue is empty or no slot is free."""
         while node.free:
             node.is_woken = False
             node.free -= 1
@@ -489,10 +490,10 @@ class Run:
             self._connect()
             yield self.cores
             task = self._claim(node)
-            self.seen.asked += 1
-            self.seen.in_vain += task is None
+            self.seen.queries += 1
+            self.seen.empty_queries += task is None
             yield self.random.expovariate(1_000 / (self.costs.turn_ms / 2 if task else self.costs.ask_ms))
-            self.cores.give()
+            self.cores.release()
             self._hang_up(node)
             if task is not None:
                 self.time.start(self._carry_out(node, task))
@@ -500,10 +501,10 @@ class Run:
                 node.free += 1
                 if not node.is_woken:
                     break
-        node.is_asking = False
+        node.is_querying = False
 
     def _claim(self, node: Node) -> Task | None:
-        """The oldest task that the node was woken for, else the oldest that is for all."""
+        """Return the oldest task that woke the node, otherwise the oldest for any node."""
         line = node.own or self.ready
         return heappop(line) if line else None
 
@@ -515,21 +516,21 @@ class Run:
         if self.random.random() < load.by_model:
             yield self.random.expovariate(1 / load.model_seconds)
         yield from self._server(node, costs.turn_ms / 2, notifies=True)
-        line = self.behind[task.home]
+        line = self.waiting_by_home[task.home]
         if line:
             self._offer(line.popleft())
         else:
-            del self.behind[task.home]
+            del self.waiting_by_home[task.home]
         node.free += 1
         self._wake(node)
 
 
-def _at(values: list[float], share: float) -> float:
+def _quantile(values: list[float], share: float) -> float:
     return values[min(len(values) - 1, int(len(values) * share))] if values else 0.0
 
 
 def bound(costs: Costs, fleet: Fleet, load: Load) -> float:
-    """Tasks a second that something is always busy with, where nothing is cold and nobody asks in vain."""
+    """Return the maximum of tasks per second without cold copies and empty queries."""
     server_ms = costs.submit_ms + costs.turn_ms + load.recalls * costs.recall_ms
     node_ms = costs.rule_ms + load.recalls * costs.recall_node_ms
     slot_seconds = costs.rule_ms / 1_000 + load.by_model * load.model_seconds
@@ -542,20 +543,20 @@ def bound(costs: Costs, fleet: Fleet, load: Load) -> float:
 
 
 def at_rate(load: Load, rate: float) -> Load:
-    """A load of so many tasks a second: of more homes, each as active."""
+    """Return a load of this many tasks per second, from more homes with the same activity."""
     return replace(load, homes=round(rate * 60 / load.per_minute / load.active))
 
 
 @dataclass(frozen=True)
 class Effort:
-    """For how long each run is measured, and how often a bracket of the saturation is halved."""
+    """The measured time of each run, and the number of bisections for the saturation."""
 
     seconds: float
     halvings: int
 
 
 def saturation(costs: Costs, fleet: Fleet, load: Load, effort: Effort, seed: int) -> tuple[float, Figures]:
-    """Tasks a second from which on a fleet is saturated, and the figures just below it."""
+    """Return the tasks per second at saturation, and the figures just below it."""
     low, high = 0.0, bound(costs, fleet, load)
     below: Figures | None = None
     for _ in range(effort.halvings):
@@ -569,7 +570,7 @@ def saturation(costs: Costs, fleet: Fleet, load: Load, effort: Effort, seed: int
 
 
 def table(title: str, heads: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> None:
-    """Print a table of Markdown, each row as soon as it is known."""
+    """Print a Markdown table, each row as soon as it is known."""
     print(f"\n{title}\n")
     for row in (heads, tuple("---" for _ in heads)):
         print("| " + " | ".join(row) + " |")
@@ -578,23 +579,23 @@ def table(title: str, heads: tuple[str, ...], rows: Iterable[tuple[object, ...]]
 
 
 def short(seconds: float) -> str:
-    """A time, for people."""
+    """Return a time in a readable form."""
     return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1_000:.0f} ms"
 
 
-def cores_of(found: Figures, fleet: Fleet) -> str:
-    """Cores of the database that were busy."""
+def count_busy_cores(found: Figures, fleet: Fleet) -> str:
+    """Return the number of busy cores of the database."""
     return f"{found.busy[DATABASE] * fleet.database_cores:.1f}"
 
 
-def rounded(number: float) -> str:
-    """Two digits of it."""
+def round_number(number: float) -> str:
+    """Return a number with two digits."""
     text = f"{number:.2g}"
     return f"{float(text):,.0f}" if "e" in text else text
 
 
 def print_ways(costs: Costs, fleet: Fleet, load: Load, effort: Effort, seed: int) -> None:
-    """What it does who is woken, and where a home is read."""
+    """Print the effect of the routing of requests and of the nodes that a task wakes."""
     ways = [("any", "all"), ("token", "all"), ("token", "one"), ("token", "home")]
 
     def rows() -> Iterable[tuple[object, ...]]:
@@ -602,19 +603,25 @@ def print_ways(costs: Costs, fleet: Fleet, load: Load, effort: Effort, seed: int
             way = replace(fleet, reads=reads, wakes=wakes)
             found = Run(costs, way, load, seed).figures(effort.seconds)
             yield (
-                *(reads, wakes, f"{found.hit:.0%}", f"{found.in_vain:.0%}", cores_of(found, fleet)),
+                *(
+                    reads,
+                    wakes,
+                    f"{found.hit:.0%}",
+                    f"{found.empty_queries:.0%}",
+                    count_busy_cores(found, fleet),
+                ),
                 *(short(found.wait_50), short(found.wait_95), short(found.recall_95)),
             )
 
     table(
-        f"Where requests are led, and who is woken by a task: {load.rate:.0f} tasks/s",
-        ("reads", "wakes", "copy is there", "asked in vain", "database cores", "p50", "p95", "recall p95"),
+        f"Routing of requests, and nodes woken by a task: {load.rate:.0f} tasks/s",
+        ("reads", "wakes", "copy present", "empty queries", "database cores", "p50", "p95", "recall p95"),
         rows(),
     )
 
 
 def print_loads(costs: Costs, fleet: Fleet, load: Load, effort: Effort, seed: int) -> None:
-    """How waits grow with homes."""
+    """Print how waits grow with the number of homes."""
     most, _ = saturation(costs, fleet, load, effort, seed)
 
     def rows() -> Iterable[tuple[object, ...]]:
@@ -622,23 +629,23 @@ def print_loads(costs: Costs, fleet: Fleet, load: Load, effort: Effort, seed: in
             one = at_rate(load, most * share)
             found = Run(costs, fleet, one, seed).figures(effort.seconds)
             yield (
-                *(rounded(one.homes), f"{one.rate:.0f}", f"{found.done:.0f}"),
+                *(round_number(one.homes), f"{one.rate:.0f}", f"{found.done:.0f}"),
                 *map(short, (found.accept_95, found.wait_50, found.wait_95, found.recall_95)),
-                *(f"{found.hit:.0%}", cores_of(found, fleet), found.connections, found.weakest),
+                *(f"{found.hit:.0%}", count_busy_cores(found, fleet), found.connections, found.weakest),
             )
 
     table(
-        f"Loads of {fleet.nodes} nodes: saturated from {rounded(most)} tasks/s on",
+        f"Loads of {fleet.nodes} nodes: saturated from {round_number(most)} tasks/s on",
         (
-            *("homes", "tasks/s", "begun/s", "accepted p95", "p50", "p95", "recall p95"),
-            *("copy is there", "database cores", "connections in use", "next to give out"),
+            *("homes", "tasks/s", "started/s", "accepted p95", "p50", "p95", "recall p95"),
+            *("copy present", "database cores", "connections in use", "first limit"),
         ),
         rows(),
     )
 
 
 def print_databases(costs: Costs, fleet: Fleet, load: Load, effort: Effort, seed: int) -> None:
-    """What a PostgreSQL of a size takes, and from where on homes should be on two."""
+    """Print the capacity of a PostgreSQL by its size, and from which load homes need two of them."""
     size = fleet.database_cores
 
     def rows() -> Iterable[tuple[object, ...]]:
@@ -647,14 +654,18 @@ def print_databases(costs: Costs, fleet: Fleet, load: Load, effort: Effort, seed
             most, below = saturation(costs, sized, load, effort, seed)
             shard = most * SHARD_AT
             yield (
-                *(cores, rounded(most), below.weakest, below.connections),
-                *(rounded(shard), rounded(at_rate(load, shard).homes), rounded(shard / load.at_once * 60)),
+                *(cores, round_number(most), below.weakest, below.connections),
+                *(
+                    round_number(shard),
+                    round_number(at_rate(load, shard).homes),
+                    round_number(shard / load.at_once * 60),
+                ),
             )
 
     table(
-        f"One PostgreSQL, and from where on homes belong on two: {SHARD_AT:.0%} of what it takes",
+        f"One PostgreSQL, and from which load homes need two: {SHARD_AT:.0%} of its capacity",
         (
-            *("cores", "tasks/s at most", "next to give out", "connections in use", "shard at tasks/s"),
+            *("cores", "tasks/s at most", "first limit", "connections in use", "shard at tasks/s"),
             *(
                 f"or homes, at {load.per_minute:g} a minute each",
                 f"or tasks a minute, of {load.homes:,} homes",
@@ -665,35 +676,37 @@ def print_databases(costs: Costs, fleet: Fleet, load: Load, effort: Effort, seed
 
 
 def read_costs(path: Path) -> Costs:
-    """The costs of a file; what it does not name is as by default."""
+    """Return the costs of a file; missing ones have their defaults."""
     found = json.loads(path.read_text(encoding="utf-8"))
     known = {each.name for each in fields(Costs)}
     if not isinstance(found, dict) or not found.keys() <= known:
-        sys.exit(f"{path} names other costs than {', '.join(sorted(known))}")
+        sys.exit(f"{path} has unknown costs; the known ones are {', '.join(sorted(known))}")
     if not all(isinstance(value, int | float) and value > 0 for value in found.values()):
-        sys.exit(f"{path} has a cost that is no number above 0")
+        sys.exit(f"{path} has a cost that is not a number above 0")
     return Costs(**found)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Print the inputs and three tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="small and short, to see whether it runs")
-    parser.add_argument("--costs", type=Path, help="measured ones, by benchmarks/fleet.py --json FILE")
+    parser.add_argument("--quick", action="store_true", help="small and short, as a smoke test")
+    parser.add_argument("--costs", type=Path, help="measured costs, from benchmarks/fleet.py --json FILE")
     parser.add_argument("--seed", type=int, default=23)
-    parser.add_argument("--wakes", choices=WAKES, default=Fleet.wakes, help="who hears of a task")
-    parser.add_argument("--reads", choices=READS, default=Fleet.reads, help="where a home's requests are led")
-    asked = parser.parse_args(arguments)
-    costs = read_costs(asked.costs) if asked.costs else Costs()
-    fleet, load, effort = Fleet(wakes=asked.wakes, reads=asked.reads), Load(), Effort(6.0, 6)
-    if asked.quick:
+    parser.add_argument("--wakes", choices=WAKES, default=Fleet.wakes, help="the nodes that a task wakes")
+    parser.add_argument(
+        "--reads", choices=READS, default=Fleet.reads, help="the routing of a home's requests"
+    )
+    options = parser.parse_args(arguments)
+    costs = read_costs(options.costs) if options.costs else Costs()
+    fleet, load, effort = Fleet(wakes=options.wakes, reads=options.reads), Load(), Effort(6.0, 6)
+    if options.quick:
         fleet, load, effort = (
             replace(fleet, nodes=4, database_cores=4),
             replace(load, homes=50_000),
             Effort(0.4, 3),
         )
-    source = str(asked.costs) if asked.costs else "measured, see RESULTS.md"
-    print(f"seed {asked.seed}; costs ({source}), ms:")
+    source = str(options.costs) if options.costs else "measured, see RESULTS.md"
+    print(f"seed {options.seed}; costs ({source}), ms:")
     print(
         "  "
         + ", ".join(
@@ -702,7 +715,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     print(f"  {fleet}\n  {load}")
     for each in (print_ways, print_loads, print_databases):
-        each(costs, fleet, load, effort, asked.seed)
+        each(costs, fleet, load, effort, options.seed)
 
 
 if __name__ == "__main__":

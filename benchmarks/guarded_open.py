@@ -1,8 +1,8 @@
-"""What a guarded open costs, against a bare one and against the usual checks of strings.
+"""Measure the cost of a guarded open, compared with a bare one and with the usual string checks.
 
-Everything is measured in one run, in turns, on one file at depth 5; figures are medians of CPU time.
-Ratios travel between machines, microseconds do not. Run: `python benchmarks/guarded_open.py`, from an
-environment that also holds `anthropic` to compare with the path validation of that SDK's memory tool.
+Everything is measured in one run, in turns, on one file at depth 5; figures are medians of CPU time. Compare
+ratios between machines, not microseconds. Run: `python benchmarks/guarded_open.py`. Install `anthropic` to
+compare with the path validation of that SDK's memory tool.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ def main() -> None:
         path.parent.mkdir(parents=True)
         path.write_text("A memory.")
         root_fd = os.open(top, os.O_PATH | os.O_DIRECTORY)
-        ways = {"os.open and os.close, nothing checked": bare(str(path))}
+        ways = {"os.open and os.close, nothing checked": build_bare(str(path))}
         if available():
-            ways["guarded, openat2"] = guarded(root_fd, Openat2Resolver())
-        ways["guarded, component walk"] = guarded(root_fd, WalkResolver())
-        ways["realpath, commonpath, os.open, os.close"] = checked_string(top)
+            ways["guarded, openat2"] = build_guarded(root_fd, Openat2Resolver())
+        ways["guarded, component walk"] = build_guarded(root_fd, WalkResolver())
+        ways["realpath, commonpath, os.open, os.close"] = build_string_check(top)
         if find_spec("anthropic"):
-            ways[f"anthropic {version('anthropic')}: validate, open, close"] = vendor_tool(top)
+            ways[f"anthropic {version('anthropic')}: validate, open, close"] = build_vendor_check(top)
         report(measure(ways))
         os.close(root_fd)
 
 
-def bare(path: str) -> Callable[[], None]:
-    """The floor: no promise at all."""
+def build_bare(path: str) -> Callable[[], None]:
+    """Return an open without any check, the baseline."""
 
     def way() -> None:
         os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
@@ -55,8 +55,8 @@ def bare(path: str) -> Callable[[], None]:
     return way
 
 
-def guarded(root_fd: int, resolver: Resolver) -> Callable[[], None]:
-    """All that `Root.open_file` promises of a path that was made before: the way, the descriptor."""
+def build_guarded(root_fd: int, resolver: Resolver) -> Callable[[], None]:
+    """Return an open by `Root.open_file` with its checks of path and descriptor."""
     root = Root(Scope("user"), root_fd, resolver)
     path = CanonicalPath(root.scope, RelPath(REL))
 
@@ -66,8 +66,8 @@ def guarded(root_fd: int, resolver: Resolver) -> Callable[[], None]:
     return way
 
 
-def checked_string(top: str) -> Callable[[], None]:
-    """What is usually done, and is open to a race and to hard links."""
+def build_string_check(top: str) -> Callable[[], None]:
+    """Return the usual check, which is open to a race and to hard links."""
 
     def way() -> None:
         real = os.path.realpath(f"{top}/{REL}")
@@ -78,11 +78,11 @@ def checked_string(top: str) -> Callable[[], None]:
     return way
 
 
-def vendor_tool(top: str) -> Callable[[], None]:
-    """The memory tool of a vendor's SDK: what it does with a path before it opens it."""
+def build_vendor_check(top: str) -> Callable[[], None]:
+    """Return the path check of the memory tool of a vendor's SDK, with an open."""
     from anthropic.tools import BetaLocalFilesystemMemoryTool
 
-    validate = BetaLocalFilesystemMemoryTool(str(Path(top).parent))._validate_path  # noqa: SLF001  what is measured
+    validate = BetaLocalFilesystemMemoryTool(str(Path(top).parent))._validate_path  # noqa: SLF001  tested
     text = f"/memories/{REL}"
 
     def way() -> None:
@@ -92,7 +92,7 @@ def vendor_tool(top: str) -> Callable[[], None]:
 
 
 def measure(ways: dict[str, Callable[[], None]]) -> dict[str, float]:
-    """Median microseconds of CPU time for one open, by way; the ways take turns."""
+    """Return the median microseconds of CPU time of one open, by way; the ways take turns."""
     samples: dict[str, list[float]] = {name: [] for name in ways}
     for _round in range(ROUNDS):
         for name, way in ways.items():

@@ -1,14 +1,14 @@
-"""What text costs that is made to be slow: to each function that looks at text, and to each verb.
+"""Measure the cost of text that is designed to be slow: for each function of text, and for each verb.
 
     python benchmarks/hostile_text.py functions [NAME ...]
     python benchmarks/hostile_text.py verbs
 
-`functions` prints, of each function of text, the worst ratio of the CPU time of 64 KiB to that of 1 KiB over
-all texts, and exits 1 where one is above 80 and took more than 20 ms: a quadratic step has 4 096. `verbs`
-prints what remember, recall, forget, dream, index and the hook take of CPU beyond what they take where the
-text is ordinary prose of the same size; it is the fact, the query and a file that somebody put there. Nothing
-may be above 500 ms. Workers are counted, the hook is a process of its own, and what goes beyond is measured a
-second time.
+`functions` prints, for each function of text, the worst ratio of the CPU time of 64 KiB to that of 1 KiB over
+all texts. It exits with 1 if a ratio is above 80 and took more than 20 ms: a quadratic step has 4 096.
+`verbs` prints the CPU of remember, recall, forget, dream, index and the hook, minus the CPU for ordinary
+prose of the same size. The text is the fact, the query and a file that was put into the memory. The limit is
+500 ms. Workers are counted, the hook is a separate process, and figures above the limit are measured a second
+time.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ UNITS: Final = {
     "stops": "a. ",
     "mixed": "aA1\u0430",
 }
-"""What is written again and again, by its name."""
+"""The repeated units, by name."""
 
 SMALL, LARGE = 1 << 10, 1 << 16
 MOST_RATIO, LEAST_SECONDS = 80, 0.02
@@ -137,7 +137,7 @@ OFFERED: Final = ("read_file", "write_file", "edit", "grep", "ls")
 
 
 def texts(size: int) -> dict[str, str]:
-    """Every hostile text of about `size` bytes."""
+    """Return every hostile text of about `size` bytes."""
     return {name: unit * (size // len(unit.encode()) + 1) for name, unit in UNITS.items()}
 
 
@@ -208,11 +208,11 @@ FUNCTIONS: Final[dict[str, Callable[[str], object]]] = {
 
 
 def seconds(function: Callable[[str], object], text: str, rounds: int) -> float:
-    """The least CPU time of one call, refusals included."""
+    """Return the minimum CPU time of one call, including rejections."""
     least = float("inf")
     for _ in range(rounds):
         gc.collect()
-        gc.disable()  # It looks at all that lives ever again, so its part grows with whatever is held.
+        gc.disable()  # A collection scans all live objects, so its share grows with the retained memory.
         began = time.process_time()
         with suppress(MunimentError, ValueError, RecursionError, StopIteration):
             function(text)
@@ -222,7 +222,7 @@ def seconds(function: Callable[[str], object], text: str, rounds: int) -> float:
 
 
 def functions(wanted: list[str]) -> int:
-    """Print the table of functions; how many are too slow."""
+    """Print the table of functions; return how many are too slow."""
     small, large, bad = texts(SMALL), texts(LARGE), 0
     print("| function | worst ratio | on | worst ms | on |\n|---|---|---|---|---|")
     for name, function in FUNCTIONS.items():
@@ -250,18 +250,18 @@ def functions(wanted: list[str]) -> int:
     return bad
 
 
-def cpu_ms(act: Callable[[], object]) -> float:
-    """CPU milliseconds of an act in this process and in every other one that it has or had."""
-    before = _spent()
+def measure_cpu_ms(act: Callable[[], object]) -> float:
+    """Return the CPU milliseconds of an action, in this process and its children."""
+    before = _measure_spent()
     with suppress(MunimentError):
         act()
-    return 1000 * (_spent() - before)
+    return 1000 * (_measure_spent() - before)
 
 
-def _spent() -> float:
-    """Seconds of this process and its children, of those that live and of those that were waited for."""
-    ours = os.times()
-    total = ours.user + ours.system + ours.children_user + ours.children_system
+def _measure_spent() -> float:
+    """Return the CPU seconds of this process and its children, live or ended."""
+    results = os.times()
+    total = results.user + results.system + results.children_user + results.children_system
     for task in Path("/proc/self/task").iterdir():
         for child in (task / "children").read_text().split():
             fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
@@ -269,32 +269,32 @@ def _spent() -> float:
     return total
 
 
-def verbs_over(text: str) -> dict[str, float]:
-    """CPU of each verb in a new memory that holds two entries and `text` as a file."""
+def measure_verbs(text: str) -> dict[str, float]:
+    """Return the CPU of each verb in a new memory with two entries and `text` as a file."""
     with tempfile.TemporaryDirectory() as base:
         home, workspace = Path(base, "home"), Path(base, "workspace")
         workspace.mkdir()
         with muniment.open(workspace, home=home) as memory:
             for each in ("The staging server is called tapir", "The user prefers dark mode in editors"):
                 memory.remember(each, scope="user")
-            place = memory.place
-            root = place.roots[Scope("user")]
+            path = memory.place
+            root = path.roots[Scope("user")]
             fact = text.encode()[:MAX_FACT_BYTES].decode("utf-8", "ignore")
-            took = {"remember": cpu_ms(lambda: memory.remember(fact, scope="user"))}
+            elapsed = {"remember": measure_cpu_ms(lambda: memory.remember(fact, scope="user"))}
             planted = f"---\nname: planted\ndescription: a planted one\n---\n\n{text}\n"
             (root.trusted_path / "planted.md").write_bytes(planted.encode())
             patience = Patience(time.monotonic() + 300)
-            took["index"] = cpu_ms(lambda: rebuild(place.state, root, place.policy, patience))
-            took["recall"] = cpu_ms(lambda: memory.recall(text))
-            took["forget"] = cpu_ms(lambda: memory.forget(text[:60_000]))
-            took["dream"] = cpu_ms(memory.dream)
+            elapsed["index"] = measure_cpu_ms(lambda: rebuild(path.state, root, path.policy, patience))
+            elapsed["recall"] = measure_cpu_ms(lambda: memory.recall(text))
+            elapsed["forget"] = measure_cpu_ms(lambda: memory.forget(text[:60_000]))
+            elapsed["dream"] = measure_cpu_ms(memory.dream)
         event = {"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": f"tapir planted {text}"}
-        took["hook"] = cpu_ms(partial(_hook, home, workspace, json.dumps(event)))
-    return took
+        elapsed["hook"] = measure_cpu_ms(partial(_hook, home, workspace, json.dumps(event)))
+    return elapsed
 
 
 def _hook(home: Path, workspace: Path, event: str) -> None:
-    """The hook as a host starts it: a process of its own."""
+    """Run the hook in a separate process, as a host does."""
     subprocess.run(
         [sys.executable, "-m", "muniment", "recall", "--hook"],
         input=event.encode(),
@@ -308,26 +308,29 @@ def _hook(home: Path, workspace: Path, event: str) -> None:
 
 
 def verbs(wanted: list[str]) -> int:
-    """Print the table of verbs; how many are too slow."""
-    ordinary = verbs_over(PROSE * (LARGE // len(PROSE)))
+    """Print the table of verbs; return how many are too slow."""
+    ordinary = measure_verbs(PROSE * (LARGE // len(PROSE)))
     ordinary = {
-        verb: min(ms, again)
-        for (verb, ms), again in zip(
-            ordinary.items(), verbs_over(PROSE * (LARGE // len(PROSE))).values(), strict=True
+        verb: min(ms, second)
+        for (verb, ms), second in zip(
+            ordinary.items(), measure_verbs(PROSE * (LARGE // len(PROSE))).values(), strict=True
         )
     }
     worst: dict[str, tuple[float, str]] = {}
     for name, text in texts(LARGE).items():
         if wanted and name not in wanted:
             continue
-        took = verbs_over(text)
-        if any(took[verb] - ordinary[verb] > MOST_MS for verb in took):
-            again = verbs_over(text)  # The machine may have been busy.
-            took = {verb: min(ms, again[verb]) for verb, ms in took.items()}
-        for verb, ms in took.items():
+        elapsed = measure_verbs(text)
+        if any(elapsed[verb] - ordinary[verb] > MOST_MS for verb in elapsed):
+            second = measure_verbs(text)  # The machine may have been busy.
+            elapsed = {verb: min(ms, second[verb]) for verb, ms in elapsed.items()}
+        for verb, ms in elapsed.items():
             worst[verb] = max(worst.get(verb, (-1e9, "")), (ms - ordinary[verb], name))
         print(
-            name, {verb: round(ms - ordinary[verb]) for verb, ms in took.items()}, file=sys.stderr, flush=True
+            name,
+            {verb: round(ms - ordinary[verb]) for verb, ms in elapsed.items()},
+            file=sys.stderr,
+            flush=True,
         )
     print("| verb | ordinary ms | most beyond it | on | goal |\n|---|---|---|---|---|")
     for verb, (ms, name) in worst.items():

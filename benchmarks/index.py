@@ -1,10 +1,10 @@
-"""What the index costs: the pages of one change, and of everything.
+"""Measure the cost of the index: the pages of one change, and all pages.
 
-Run it with `python benchmarks/index.py`; a number says how many entries there are.
+Run it with `python benchmarks/index.py`; a number sets the number of entries.
 
-Prints medians of CPU time. The entries' lines are in the catalog, as they are after any commit; the files of
-the index are read and compared, and those that changed are written, but not synced. The walk is what any
-program would pay to look at the same entries: `os.walk`, and the first 1 KiB of each file.
+Prints medians of CPU time. The entries' lines are in the catalog, as after any commit. The files of the index
+are read and compared, and changed ones are written, but not synced. The walk is the minimum of any program
+that reads the same entries: `os.walk`, and the first 1 KiB of each file.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ WORDS = ("The", "user", "prefers", "dark", "mode", "in", "all", "editors", "also
 
 
 class View:
-    """A complete view of a root that the benchmark fills by itself."""
+    """A complete view of a root that the benchmark fills itself."""
 
     key = "root"
     complete = True
 
     def names(self, directory: str) -> frozenset[str] | None:
-        """Nothing that an index would have to avoid."""
+        """Return no names that an index would have to avoid."""
         return frozenset(directory)
 
 
 class Memory:
-    """A root with entries in folders of `folder`, and the catalog rows of them."""
+    """A root with entries in folders of `folder`, and their catalog rows."""
 
     def __init__(self, base: Path, folder: int) -> None:
         self.path = base / "user"
@@ -66,7 +66,7 @@ class Memory:
             self.path.joinpath(path).write_bytes(b"x" * 500)
 
     def put(self, rel: str) -> None:
-        """Give an entry its row."""
+        """Add the row of an entry."""
         topic = rel.rpartition("/")[0]
         key = hashlib.sha256(rel.encode()).hexdigest()
         name = " ".join(WORDS[int(digit, 16) % len(WORDS)] for digit in key[:6])
@@ -84,17 +84,17 @@ class Memory:
             connection.execute("INSERT INTO relisted (root, topic, key) VALUES ('root', ?, ?)", (topic, key))
 
     def plan(self, *, whole: bool = False) -> IndexPlan:
-        """What is to be written."""
+        """Return the planned writes."""
         return IndexPlan(self.database, self.root, View(), whole=whole)
 
     def write(self, plan: IndexPlan) -> None:
-        """Carry it out."""
+        """Write the planned files."""
         with lock_roots([self.root], Patience(time.monotonic() + 60)) as held:
             land(generated(plan.writes), held, partial(temporary_of_index, new_token()), durable=False)
         written(self.database, View(), plan)
 
     def walk(self) -> None:
-        """What the figures are compared with."""
+        """Walk the tree, as a baseline."""
         for directory, _, names in os.walk(self.path):
             for name in names:
                 with open(os.path.join(directory, name), "rb") as file:  # noqa: PTH118, PTH123  the fastest way
@@ -102,14 +102,14 @@ class Memory:
 
 
 def cpu(action: Callable[[], object]) -> float:
-    """CPU milliseconds of one call."""
+    """Return the CPU milliseconds of one call."""
     started = time.process_time_ns()
     action()
     return (time.process_time_ns() - started) / 1e6
 
 
 def report(folder: int) -> None:
-    """The figures for one shape of memory."""
+    """Print the figures for one shape of memory."""
     with tempfile.TemporaryDirectory() as scratch:
         memory = Memory(Path(scratch), folder)
         first = memory.plan()
@@ -118,7 +118,7 @@ def report(folder: int) -> None:
         walk = statistics.median(cpu(memory.walk) for _ in range(ROUNDS))
         plans, writes, files = [], [], []
         for change in range(CHANGES):
-            number = change * 97 % ENTRIES  # its entry is new, so counts change as well
+            number = change * 97 % ENTRIES  # A new entry changes counts too.
             memory.put(f"topic-{number // folder:04}/new-{number:05}.md")
             made: list[IndexPlan] = []
             plans.append(cpu(lambda made=made: made.append(memory.plan())))

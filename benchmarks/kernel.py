@@ -1,17 +1,17 @@
-"""What opening, fencing, committing and remembering cost here and in another checkout, side by side.
+"""Measure opening, fencing, committing and remembering, here and in another checkout, side by side.
 
     python benchmarks/kernel.py OTHER [ROUNDS]
 
-Both are run by this interpreter, in whose environment their dependencies are. Each has a process of its own
-that waits while others measure; they take turns and change places, round by round, and all that in `STARTS`
-sets of processes. Figures are medians of the rounds. Ratios are medians of those of neighbours in time, which
-noise of the machine meets alike: this checkout by the other, so that above 1 is dearer. The other is measured
-by a second process too: *itself* is its ratio to the first, and what is no further from 1 than that is noise.
+This interpreter runs both; its environment must contain their dependencies. Each has a separate process that
+waits while others measure. They alternate and change order, round by round, all in `STARTS` sets of
+processes. Figures are medians of the rounds. Ratios are medians over neighbours in time, which are affected
+equally by noise of the machine: this checkout divided by the other, so above 1 is slower. A second process
+also measures the other checkout: *itself* is its ratio to the first, and a ratio no further from 1 is noise.
 
-Doors are public (`muniment.Sandbox`, `muniment.open`), but for the guarded open, whose names `NAMES` has.
-Time is CPU time, of all processes that take part, where nothing else is said. A commit is of one file that
-was proposed in the process itself; the rules file each fact. Then `one_fact.py` counts in both. The exit code
-is 1 where a goal is missed, or a ratio is above that of the other to itself by more than `NOISE`.
+Entry points are public (`muniment.Sandbox`, `muniment.open`), except the guarded open, whose names are in
+`NAMES`. Time is CPU time of all processes involved, unless stated otherwise. A commit is of one file that was
+proposed in the same process; the rules file each fact. Then `one_fact.py` counts in both. The exit code is 1
+if a goal is missed, or if a ratio is above the *itself* ratio by more than `NOISE`.
 """
 
 from __future__ import annotations
@@ -33,51 +33,51 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from measuring import FACTS, IN_A_TOPIC, cpu_of, entry, environment_of, lay_out, unfenced_policy
-from one_fact import counted
+from measuring import FACTS, IN_A_TOPIC, build_environment, create_tree, entry, measure_cpu, unfenced_policy
+from one_fact import count_in_process
 
 NAMES = {
     "bind_all": ("muniment.kernel.root", "muniment.kernel.binding", "muniment.confine.binding"),
     "Scope": ("muniment.kernel.names", "muniment.names"),
     "CanonicalPath": ("muniment.kernel.path",),
 }
-"""The modules in which a name that is not public may stand, in one checkout or another."""
+"""The modules that may contain a non-public name, in one checkout or the other."""
 
 OPEN, READY = "guarded open, ratio to open, fstat, close", "worker, request to ready, wall ms"
 OPEN_CLOSE = "guarded open, ratio to open, close"
 GOALS = {OPEN: 2.7, OPEN_CLOSE: 2.7, READY: 10.0}
 NOISE = 1.1
-"""By what a ratio may be above one that is noise alone."""
+"""A ratio up to this value may be noise."""
 
 STARTS, ROUNDS = 3, 4
 FEW = 100
-"""Up to so many entries a memory is made anew for each round, so that it stays that small."""
+"""For at most this number of entries, a memory is created again for each round, so that it stays small."""
 
 REL = "one/two/three/four/note.md"
 OPENS, TURNS = 2_000, 5
 WORKERS, COMMITS = 20, 8
-REMEMBERED = {10: 20, 10_000: 4}
-"""How often in a round, by how many entries are there."""
+REMEMBER_CALLS = {10: 20, 10_000: 4}
+"""Repetitions per round, by the number of entries."""
 
-SIZES = tuple(REMEMBERED)
+SIZES = tuple(REMEMBER_CALLS)
 
 Sample = dict[str, float]
 Opener = Callable[[Path, int], AbstractContextManager[Callable[[], Sample]]]
-"""Makes a memory below a directory, with a number of entries in it, and gives what measures it."""
+"""Creates a memory below a directory, with a number of entries, and yields the function that measures it."""
 
 
-def found(name: str) -> Any:
-    """What a name means in the checkout that is measured."""
+def find_object(name: str) -> Any:
+    """Return the object with this name in the measured checkout."""
     for module in NAMES[name]:
         try:
             return getattr(import_module(module), name)
         except (ModuleNotFoundError, AttributeError):
             continue
-    sys.exit(f"no {name} in {', '.join(NAMES[name])}: add to NAMES where it stands now")
+    sys.exit(f"no {name} in {', '.join(NAMES[name])}: add its current module to NAMES")
 
 
 def cpu_ms(action: Callable[[], object]) -> float:
-    """Milliseconds of CPU of an action in this process."""
+    """Return the CPU milliseconds of an action in this process."""
     began = time.process_time()
     action()
     return 1e3 * (time.process_time() - began)
@@ -90,32 +90,32 @@ class Opening:
         path = base / "opened" / REL
         path.parent.mkdir(parents=True)
         path.write_text("A memory.")
-        scope = found("Scope")("user")
+        scope = find_object("Scope")("user")
         self.path = str(path)
-        self.root = found("bind_all")({scope: base / "opened"})[scope].root
-        takes_text = "rel" in self.root.open_file.__code__.co_varnames
-        self.opened = REL if takes_text else found("CanonicalPath")(scope, REL)
+        self.root = find_object("bind_all")({scope: base / "opened"})[scope].root
+        accepts_text = "rel" in self.root.open_file.__code__.co_varnames
+        self.opened = REL if accepts_text else find_object("CanonicalPath")(scope, REL)
 
-    def bare(self) -> None:
-        """Promise nothing."""
+    def open_bare(self) -> None:
+        """Open without any check."""
         for _ in range(OPENS):
             os.close(os.open(self.path, os.O_RDONLY | os.O_CLOEXEC))
 
-    def looked_at(self) -> None:
-        """Promise nothing, and ask the system what was opened."""
+    def open_and_stat(self) -> None:
+        """Open without a check, and stat the file."""
         for _ in range(OPENS):
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             os.fstat(fd)
             os.close(fd)
 
-    def guarded(self) -> None:
-        """Promise all that the root does."""
+    def open_guarded(self) -> None:
+        """Open with all checks of the root."""
         for _ in range(OPENS):
             self.root.open_file(self.opened).close()
 
     def measure(self) -> Sample:
-        """Microseconds of one open, and its ratios."""
-        ways = self.bare, self.looked_at, self.guarded
+        """Return the microseconds of one open, and its ratios."""
+        ways = self.open_bare, self.open_and_stat, self.open_guarded
         turns = [tuple(map(cpu_ms, ways)) for _ in range(TURNS)]
         bare, looked_at, guarded = (median(column) / OPENS * 1e3 for column in zip(*turns, strict=True))
         return {"guarded open, µs": guarded, OPEN: guarded / looked_at, OPEN_CLOSE: guarded / bare}
@@ -125,17 +125,17 @@ class Starting:
     """Fenced workers, one after the other, each with one call."""
 
     def __init__(self, base: Path) -> None:
-        self.root = lay_out(base / "fenced", SIZES[0])
+        self.root = create_tree(base / "fenced", SIZES[0])
         self.one()
 
     def one(self) -> tuple[float, float]:
-        """Milliseconds of wall clock from the request to a worker that is ready, and until it answered."""
+        """Return the wall milliseconds from the request to a ready worker, and until its response."""
         from muniment import Sandbox
 
         with Sandbox(roots={"user": self.root}) as box:
             began = time.perf_counter()
             if box.enforcement == "none":
-                sys.exit("nothing holds a worker on this machine")
+                sys.exit("workers are not confined on this machine")
             ready = time.perf_counter()
             outcome = box.call("read_file", {"path": "user/topic-0/fact-0.md"})
             ended = time.perf_counter()
@@ -144,10 +144,10 @@ class Starting:
         return 1e3 * (ready - began), 1e3 * (ended - began)
 
     def measure(self) -> Sample:
-        """Medians of some workers, and the mean of their CPU, since an ended one is counted in ticks."""
-        began = cpu_of(os.getpid())
+        """Return medians of some workers, and their mean CPU, since an ended worker is counted in ticks."""
+        began = measure_cpu(os.getpid())
         ready, answered = map(median, zip(*(self.one() for _ in range(WORKERS)), strict=True))
-        spent = 1e3 * (cpu_of(os.getpid()) - began) / WORKERS
+        spent = 1e3 * (measure_cpu(os.getpid()) - began) / WORKERS
         return {
             READY: ready,
             "worker, request to its first answer, wall ms": answered,
@@ -156,11 +156,11 @@ class Starting:
 
 
 @contextmanager
-def committing(base: Path, size: int) -> Iterator[Callable[[], Sample]]:
-    """One new entry, and one edit of one that was there, by turns."""
+def measure_commits(base: Path, size: int) -> Iterator[Callable[[], Sample]]:
+    """Yield a measurement of one new entry and one edit of an existing one, in turns."""
     from muniment import Sandbox
 
-    root, policy = lay_out(base / "user", size), unfenced_policy(base)
+    root, policy = create_tree(base / "user", size), unfenced_policy(base)
     numbers = count()
     with Sandbox(policy, {"user": root}, state=base / "state", in_process=True) as box:
 
@@ -191,11 +191,11 @@ def committing(base: Path, size: int) -> Iterator[Callable[[], Sample]]:
 
 
 @contextmanager
-def remembering(base: Path, size: int, *, in_process: bool) -> Iterator[Callable[[], Sample]]:
-    """Facts by the rules; the mean, since an ended worker is counted in ticks."""
+def measure_remember(base: Path, size: int, *, in_process: bool) -> Iterator[Callable[[], Sample]]:
+    """Yield a measurement of facts by the rules; a mean, since an ended worker is counted in ticks."""
     import muniment
 
-    root, numbers = lay_out(base / "user", size), count()
+    root, numbers = create_tree(base / "user", size), count()
     policy = unfenced_policy(base) if in_process else "strict"
     name = f"remember {'without' if in_process else 'with'} a worker, {size}, ms"
     with muniment.open(
@@ -209,37 +209,43 @@ def remembering(base: Path, size: int, *, in_process: bool) -> Iterator[Callable
                 sys.exit(f"nothing was remembered: {result.summary}")
 
         def measure() -> Sample:
-            began = cpu_of(os.getpid())
-            for _ in range(REMEMBERED[size]):
+            began = measure_cpu(os.getpid())
+            for _ in range(REMEMBER_CALLS[size]):
                 one()
-            return {name: 1e3 * (cpu_of(os.getpid()) - began) / REMEMBERED[size]}
+            return {name: 1e3 * (measure_cpu(os.getpid()) - began) / REMEMBER_CALLS[size]}
 
         one()
         yield measure
 
 
 def measure(checkout: Path, base: Path) -> None:
-    """Be the process of a checkout: for each line that comes, measure and answer."""
+    """Run as the process of a checkout: for each line of input, measure and respond."""
     import muniment
 
     if not Path(str(muniment.__file__)).resolve().is_relative_to(checkout):
         sys.exit(f"{muniment.__file__} is not of {checkout}")
-    openers = (committing, partial(remembering, in_process=True), partial(remembering, in_process=False))
+    openers = (
+        measure_commits,
+        partial(measure_remember, in_process=True),
+        partial(measure_remember, in_process=False),
+    )
     names = map(str, count())
 
-    def anew(opener: Opener, size: int) -> AbstractContextManager[Callable[[], Sample]]:
+    def open_in_new_folder(opener: Opener, size: int) -> AbstractContextManager[Callable[[], Sample]]:
         (below := base / next(names)).mkdir()
         return opener(below, size)
 
-    def in_a_new_one(opener: Opener, size: int) -> Sample:
-        with anew(opener, size) as measure_it:
+    def measure_in_new_folder(opener: Opener, size: int) -> Sample:
+        with open_in_new_folder(opener, size) as measure_it:
             return measure_it()
 
-    with ExitStack() as kept:
+    with ExitStack() as stack:
         subjects = [Opening(base).measure, Starting(base).measure]
         for opener, size in product(openers, SIZES):
             subjects.append(
-                partial(in_a_new_one, opener, size) if size <= FEW else kept.enter_context(anew(opener, size))
+                partial(measure_in_new_folder, opener, size)
+                if size <= FEW
+                else stack.enter_context(open_in_new_folder(opener, size))
             )
         print(len(subjects), flush=True)
         for line in sys.stdin:
@@ -248,21 +254,21 @@ def measure(checkout: Path, base: Path) -> None:
 
 @dataclass
 class Side:
-    """A checkout, and what one process after the other measured of it."""
+    """A checkout, with the measurements of its processes."""
 
     checkout: Path
     figures: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def start(self, base: Path) -> subprocess.Popen[str]:
-        """A process that measures it."""
-        environment = environment_of(self.checkout) | {"HOME": str(base)}
+        """Start a process that measures it."""
+        environment = build_environment(self.checkout) | {"HOME": str(base)}
         command = [sys.executable, "-W", "ignore", __file__, "--measure", str(self.checkout), str(base)]
         return subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def ask(self, process: subprocess.Popen[str], subject: int) -> None:
-        """Have one subject measured."""
+        """Request the measurement of one subject."""
         assert process.stdin is not None
         process.stdin.write(f"{subject}\n")
         process.stdin.flush()
@@ -271,16 +277,16 @@ class Side:
 
 
 def answer(process: subprocess.Popen[str]) -> Any:
-    """The next line of a process."""
+    """Return the next line of a process."""
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        sys.exit("a process that measures has ended; what it said stands above")
+        sys.exit("a measuring process has ended; see its output above")
     return json.loads(line)
 
 
 def compare(sides: Sequence[Side], rounds: int) -> None:
-    """Measure all in new processes, by turns."""
+    """Measure everything in new processes, in turns."""
     with ExitStack() as opened:
         bases = [Path(opened.enter_context(TemporaryDirectory())) for _ in sides]
         processes = [opened.enter_context(side.start(base)) for side, base in zip(sides, bases, strict=True)]
@@ -297,28 +303,28 @@ def compare(sides: Sequence[Side], rounds: int) -> None:
 
 
 def ratio(side: Side, other: Side, name: str) -> float:
-    """Of a figure of two sides, by neighbours in time."""
+    """Return the ratio of a figure of two sides, by neighbours in time."""
     pairs = zip(side.figures[name], other.figures[name], strict=True)
     return median(one / was for one, was in pairs)
 
 
 def report(other: Side, here: Side, again: Side) -> bool:
-    """Print a line a figure; whether all is as it should be."""
+    """Print a line per figure; return whether all goals are met."""
     good = True
     print(f"{'':46}{'other':>10}{'here':>10}{'ratio':>8}{'itself':>8}  goal")
     for name, values in here.figures.items():
-        dearer, noise = ratio(here, other, name), ratio(again, other, name)
+        slowdown, noise = ratio(here, other, name), ratio(again, other, name)
         goal = GOALS.get(name)
-        good &= dearer <= NOISE * max(noise, 1 / noise) and (goal is None or median(values) <= goal)
-        shown = "" if goal is None else f"  at most {goal:g}"
+        good &= slowdown <= NOISE * max(noise, 1 / noise) and (goal is None or median(values) <= goal)
+        goal_text = "" if goal is None else f"  at most {goal:g}"
         was, now = median(other.figures[name]), median(values)
-        print(f"{name:46}{was:10.2f}{now:10.2f}{dearer:8.2f}{noise:8.2f}{shown}")
+        print(f"{name:46}{was:10.2f}{now:10.2f}{slowdown:8.2f}{noise:8.2f}{goal_text}")
     return good
 
 
 def report_counts(other: Path, here: Path) -> None:
-    """Print what one remembered fact passes in both."""
-    counts = [counted(checkout) for checkout in (other, here)]
+    """Print the counts for one remembered fact in both."""
+    counts = [count_in_process(checkout) for checkout in (other, here)]
     for name, value in counts[1].items():
         was, now = (each if isinstance(each, int) else len(each) for each in (counts[0].get(name, 0), value))
         print(f"a fact: {name:38}{was:10}{now:10}{now / was if was else 1:8.2f}")
@@ -328,7 +334,7 @@ def report_counts(other: Path, here: Path) -> None:
 
 
 def main() -> int:
-    """Compare, or in a child, measure one."""
+    """Compare, or in a child process, measure one checkout."""
     if sys.argv[1:2] == ["--measure"]:
         measure(Path(sys.argv[2]), Path(sys.argv[3]).resolve())
         return 0

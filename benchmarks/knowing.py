@@ -1,10 +1,11 @@
-"""What a fact costs in a memory that knows much already: a remember by rules, and a commit into one folder.
+"""Measure the cost of a fact in a large memory: a remember by rules, and a commit into one folder.
 
     python benchmarks/knowing.py [ROUNDS]
 
 CPU of this process, the zygote and its workers, beyond the durable write of the same two files, in memories
-of 10, 1 000 and 10 000 entries; means of a round, medians of the rounds, and ratios of one run. A process
-that stays is measured: the first commits of each round, which begin to follow what changes, are not.
+of 10, 1 000 and 10 000 entries; means of a round, medians of the rounds, and ratios of one run. A
+long-running process is measured: the first commits of each round, which start to watch for changes, are
+excluded.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from measuring import FACTS, cpu_of, entry
-from remember import durable_write
+from measuring import FACTS, entry, measure_cpu
+from remember import write_durably
 
 import muniment
 from muniment.kernel.binding import bind_all
@@ -44,7 +45,7 @@ WORDS = " ".join(LINES).split()
 
 
 def fill(root: Path, count: int, folders: int) -> None:
-    """Lay out entries, each of a dozen words of some fifty and its number."""
+    """Create entries, each of a dozen words out of about fifty and its number."""
     chosen = random.Random(1)
     for number in range(count):
         folder = root / f"topic-{number % folders}"
@@ -53,8 +54,8 @@ def fill(root: Path, count: int, folders: int) -> None:
         (folder / f"entry-{number}.md").write_text(f"---\nname: {body[:40]}\ntype: project\n---\n{body}\n")
 
 
-def remembering(count: int) -> float:
-    """Mean CPU milliseconds of a remember by rules."""
+def measure_remember(count: int) -> float:
+    """Return the mean CPU milliseconds of a remember by rules."""
     with TemporaryDirectory() as scratch:
         home = Path(scratch, "home")
         with muniment.open(scratch, home=home) as memory:
@@ -63,24 +64,24 @@ def remembering(count: int) -> float:
         with muniment.open(scratch, home=home) as memory:
             for number in range(WARM):
                 memory.remember(FACTS[number % len(FACTS)].format(10_000 + number))
-            started = cpu_of(os.getpid())
+            started = measure_cpu(os.getpid())
             for number in range(TIMES):
                 memory.remember(FACTS[number % len(FACTS)].format(number))
-            return 1000 * (cpu_of(os.getpid()) - started) / TIMES
+            return 1000 * (measure_cpu(os.getpid()) - started) / TIMES
 
 
-def writing() -> float:
-    """Mean CPU milliseconds of the durable write alone."""
+def measure_write() -> float:
+    """Return the mean CPU milliseconds of the durable write alone."""
     with TemporaryDirectory() as scratch:
-        started = cpu_of(os.getpid())
+        started = measure_cpu(os.getpid())
         for number in range(4 * TIMES):
-            durable_write(Path(scratch), f"{number}.md", b"x" * 400)
-            durable_write(Path(scratch), f"{number}-index.md", b"x" * 4000)
-        return 1000 * (cpu_of(os.getpid()) - started) / (4 * TIMES)
+            write_durably(Path(scratch), f"{number}.md", b"x" * 400)
+            write_durably(Path(scratch), f"{number}-index.md", b"x" * 4000)
+        return 1000 * (measure_cpu(os.getpid()) - started) / (4 * TIMES)
 
 
-def committing(count: int) -> float:
-    """Mean CPU milliseconds of the commit of a new entry into a folder of so many."""
+def measure_commit(count: int) -> float:
+    """Return the mean CPU milliseconds of the commit of a new entry into a folder of `count` entries."""
     with TemporaryDirectory() as scratch:
         fill(Path(scratch, "user"), count, 1)
         roots, policy = bind_all({Scope("user"): Path(scratch, "user")}), load_policy("strict")
@@ -92,23 +93,23 @@ def committing(count: int) -> float:
                 path = f"user/topic-0/new-{number}.md"
                 part = read_proposal([(path, None, entry(10**6 + number))], [(path, None)], (Scope("user"),))
                 run = Run(f"edit-{new_ulid()}", "2026-11-26T00:00:00.000Z", Trust.OWNER, "x", "p", "edit")
-                terms = Terms(
+                options = Terms(
                     policy, roots, Patience(time.monotonic() + 60), state, run, constant(Trust.OWNER)
                 )
-                commit([part], terms)
+                commit([part], options)
             return 1000 * (time.process_time() - started) / TIMES
 
 
 def main() -> None:
     """Measure and print."""
-    bare = median(writing() for _ in range(ROUNDS))
-    ours = [median(remembering(count) - bare for _ in range(ROUNDS)) for count in SIZES]
-    told = ", ".join(f"{count}: {each:.1f} ms" for count, each in zip(SIZES, ours, strict=True))
-    print(f"remember by rules, beyond the durable write ({bare:.1f} ms): {told}  (goal: at most 40)")
-    print(f"  {SIZES[-1]} : {SIZES[0]} = {ours[-1] / ours[0]:.2f}  (goal: at most 1.5)")
-    commits = [median(committing(count) for _ in range(ROUNDS)) for count in SIZES]
-    told = ", ".join(f"{count}: {each:.1f} ms" for count, each in zip(SIZES, commits, strict=True))
-    print(f"commit into one folder: {told}  (goal: at most 15 at {SIZES[-1]})")
+    bare = median(measure_write() for _ in range(ROUNDS))
+    remembers = [median(measure_remember(count) - bare for _ in range(ROUNDS)) for count in SIZES]
+    times = ", ".join(f"{count}: {each:.1f} ms" for count, each in zip(SIZES, remembers, strict=True))
+    print(f"remember by rules, beyond the durable write ({bare:.1f} ms): {times}  (goal: at most 40)")
+    print(f"  {SIZES[-1]} : {SIZES[0]} = {remembers[-1] / remembers[0]:.2f}  (goal: at most 1.5)")
+    commits = [median(measure_commit(count) for _ in range(ROUNDS)) for count in SIZES]
+    times = ", ".join(f"{count}: {each:.1f} ms" for count, each in zip(SIZES, commits, strict=True))
+    print(f"commit into one folder: {times}  (goal: at most 15 at {SIZES[-1]})")
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
     python benchmarks/learn_poison.py A.json:B.json ... [--write] [--also A.json:B.json ...]
 
-Needs scikit-learn, which is not a dependency of the project. Each pair of files is of one author or of two
-who worked apart: A.json is a list of objects with `text`, B.json a list of texts. Each pair is
-left out once and the model is learned from the others. The program prints the share of the harmful and of
-the ordinary texts that were left out and wait, at the threshold of the gate and at the one that stops
-`ORDINARY_SHARE` of all ordinary texts. Pairs after `--also` are always learned from and never left out:
-they are ours, like the rules. `--write` learns from all pairs, and writes the weights.
+Requires scikit-learn, which is not a dependency of the project. Each pair of files is from one author or from
+two authors who worked separately: A.json is a list of objects with `text`, B.json a list of texts. Each pair
+is left out once and the model is learned from the others. The program prints the shares of harmful and
+ordinary texts in the left-out pair that need a review, at the threshold of the gate and at the threshold that
+stops `ORDINARY_SHARE` of all ordinary texts. Pairs after `--also` are always used for learning and never left
+out: they were written by this project, like the rules. `--write` learns from all pairs and writes the
+weights.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from muniment.content import likeness
 from muniment.content.poison import THRESHOLD, passage_total, passages_of
 
 ORDINARY_SHARE = 0.035
-KEPT_PARTS = 30_000
+MAX_PARTS = 30_000
 STRENGTH = 1.0
 FINENESS = 4
 PIECE_SHARE = 0.5
@@ -41,7 +42,7 @@ HEADER = """\
 """
 
 
-def parts_of(text: str) -> set[str]:
+def list_parts(text: str) -> set[str]:
     """Return the parts of a text as a whole."""
     seen = [passage for passage, _ in passages_of(text)]
     return set().union(*map(likeness.passage_parts, seen[:1])) if seen else set()
@@ -60,17 +61,17 @@ class Model:
             if n >= MIN_TEXTS
         }
         self._fit(texts, harmful)
-        kept = sorted(self.weights, key=lambda part: (-abs(self.weights[part]), part))[:KEPT_PARTS]
-        self.sizes = {part: self.sizes[part] for part in sorted(kept)}
+        largest = sorted(self.weights, key=lambda part: (-abs(self.weights[part]), part))[:MAX_PARTS]
+        self.sizes = {part: self.sizes[part] for part in sorted(largest)}
         self._fit(texts, harmful)
 
     def _fit(self, texts: list[set[str]], harmful: list[bool]) -> None:
-        places = {part: at for at, part in enumerate(self.sizes)}
+        columns_by_part = {part: at for at, part in enumerate(self.sizes)}
         sizes = np.array([*self.sizes.values()], dtype=float)
-        rows = [sorted(places[part] for part in text if part in places) for text in texts]
+        rows = [sorted(columns_by_part[part] for part in text if part in columns_by_part) for text in texts]
         ends = np.cumsum([0, *map(len, rows)])
         columns = np.array([at for row in rows for at in row], dtype=int)
-        matrix = sparse.csr_matrix((sizes[columns], columns, ends), shape=(len(rows), len(places)))
+        matrix = sparse.csr_matrix((sizes[columns], columns, ends), shape=(len(rows), len(columns_by_part)))
         lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(1)).ravel())
         matrix = sparse.diags(1 / np.maximum(lengths, 1e-9)) @ matrix
         fitted = LinearSVC(C=STRENGTH, class_weight="balanced", random_state=0).fit(matrix, harmful)
@@ -96,15 +97,15 @@ class Model:
 
 
 class Author:
-    """Harmful and ordinary texts of one author, and what the rules weigh for their passages."""
+    """Harmful and ordinary texts of one author, and the parts of their passages."""
 
-    def __init__(self, names: str) -> None:
-        poison, ordinary = (json.loads(Path(name).read_text(encoding="utf-8")) for name in names.split(":"))
-        self.name = names
+    def __init__(self, pairs: str) -> None:
+        poison, ordinary = (json.loads(Path(name).read_text(encoding="utf-8")) for name in pairs.split(":"))
+        self.name = pairs
         texts = [*poison, *ordinary]
         self.texts = [each if isinstance(each, str) else each["text"] for each in texts]
         self.harmful = np.array([True] * len(poison) + [False] * len(ordinary))
-        self.parts = [parts_of(text) for text in self.texts]
+        self.parts = [list_parts(text) for text in self.texts]
 
     def scores(self) -> np.ndarray:
         """Return the score of each text by the model in use and the rules."""
@@ -124,13 +125,13 @@ def learn(authors: list[Author]) -> Model:
 
 def main() -> None:
     """Cross-validate by author; with `--write`, write the weights."""
-    names = [each for each in sys.argv[1:] if not each.startswith("--")]
+    pairs = [each for each in sys.argv[1:] if not each.startswith("--")]
     at = sys.argv.index("--also") if "--also" in sys.argv else len(sys.argv)
-    also = [Author(each) for each in sys.argv[at + 1 :] if not each.startswith("--")]
-    authors = [Author(each) for each in names if each not in {author.name for author in also}]
+    always = [Author(each) for each in sys.argv[at + 1 :] if not each.startswith("--")]
+    authors = [Author(each) for each in pairs if each not in {author.name for author in always}]
     scores = []
     for left_out in authors:
-        learn([*also, *(each for each in authors if each is not left_out)]).use()
+        learn([*always, *(each for each in authors if each is not left_out)]).use()
         scores.append(left_out.scores())
     ordinary = np.concatenate([each[~author.harmful] for author, each in zip(authors, scores, strict=True)])
     for threshold in (THRESHOLD, float(np.quantile(ordinary, 1 - ORDINARY_SHARE))):
@@ -141,7 +142,7 @@ def main() -> None:
             harmful, others = ((each >= threshold)[author.harmful == kind].mean() for kind in (True, False))
             print(f"  {100 * harmful:5.1f} % of harmful, {100 * others:4.1f} % of ordinary: {author.name}")
     if "--write" in sys.argv:
-        every = [*also, *authors]
+        every = [*always, *authors]
         counts = [sum(int((each.harmful == kind).sum()) for each in every) for kind in (True, False)]
         header = HEADER.format(poison=counts[0], ordinary=counts[1], authors=2 * len(authors))
         learn(every).write(header)

@@ -1,14 +1,15 @@
-"""How often meaning finds what words cannot, whether recall is silent where nothing helps, and the cost.
+"""Measure how often meaning finds what words cannot, how often recall is silent without help, and the cost.
 
     python benchmarks/meaning.py MODEL [ENTRIES ...]
 
-MODEL is the directory of a static embedding model, which this repository does not have; see docs/recall.md.
-The sets are those of the tests (`tests/kit/recall/quality`): the entries of a year with what is asked of them
-and what is not, and beside these the facts of `paraphrases.toml`, each asked for without one of its words.
-The thresholds of `muniment.recall.meaning` were chosen by every other one of these; the rest stands apart.
+MODEL is the directory of a static embedding model, which is not part of this repository; see docs/recall.md.
+The sets are those of the tests (`tests/kit/recall/quality`): the entries of a year with questions that they
+answer and questions that they do not, and the facts of `paraphrases.toml`, each with a question that shares
+no word with it. The thresholds of `muniment.recall.meaning` were chosen with every second question; the rest
+is held out.
 
-For the cost a memory of each size is generated with a fixed seed, of forty words that the model knows each.
-CPU is milliseconds of one recall of three words, median.
+For the cost, a memory of each size is generated with a fixed seed, with forty words per entry that the model
+knows. CPU is milliseconds of one recall of three words, median.
 """
 
 from __future__ import annotations
@@ -39,41 +40,50 @@ QUERIES, WORDS = 200, 40
 FOLDER, SHORT = 50, 3
 
 
-def tables(name: str) -> dict[str, Any]:
-    """One of the sets."""
+def load_table(name: str) -> dict[str, Any]:
+    """Return one of the sets."""
     return tomllib.loads((QUALITY / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def silence(answered: Callable[[str], Sequence[str]], messages: Sequence[str]) -> str:
-    """How many of some messages nothing is said to."""
-    return f"{sum(not answered(each) for each in messages)} of {len(messages)}"
+def count_silent(recall_paths: Callable[[str], Sequence[str]], messages: Sequence[str]) -> str:
+    """Return how many of some messages get no entry."""
+    return f"{sum(not recall_paths(each) for each in messages)} of {len(messages)}"
 
 
-def quality(model: StaticModel | None) -> None:
-    """Print what is found, by words alone or by meaning too."""
-    year = {each.pop("path"): entry_of(**each) for each in tables("entries")["entry"]}
-    asked, facts = tables("queries")["query"], tables("paraphrases")["fact"]
+def print_quality(model: StaticModel | None) -> None:
+    """Print the results, by words alone or also by meaning."""
+    year = {each.pop("path"): entry_of(**each) for each in load_table("entries")["entry"]}
+    asked, facts = load_table("queries")["query"], load_table("paraphrases")["fact"]
     nothing = [each["text"] for each in asked if not each["right"]]
     right = [each for each in asked if each["right"]]
-    told = {f"user/{at:04}.md": entry_of(each["text"], each["text"]) for at, each in enumerate(facts)}
-    for name, entries in (("the year", year), ("with the facts", year | told)):
-        with asking(entries, model) as (_, answered):
-            first = sum(answered(each["text"])[:1] in [[path] for path in each["right"]] for each in right)
-            print(f"  {name}: silent where nothing helps: {silence(answered, nothing)}", end="")
-            print(f", and off topic: {silence(answered, tables('off_topic')['messages'])}", end="")
+    facts_by_path = {
+        f"user/{at:04}.md": entry_of(each["text"], each["text"]) for at, each in enumerate(facts)
+    }
+    for name, entries in (("the year", year), ("with the facts", year | facts_by_path)):
+        with open_recaller(entries, model) as (_, recall_paths):
+            first = sum(
+                recall_paths(each["text"])[:1] in [[path] for path in each["right"]] for each in right
+            )
+            print(f"  {name}: silent without a helpful entry: {count_silent(recall_paths, nothing)}", end="")
+            print(
+                f", and off topic: {count_silent(recall_paths, load_table('off_topic')['messages'])}", end=""
+            )
             print(f"; right one first: {first} of {len(right)}")
             if entries is not year:
-                found = [path in answered(fact["question"]) for path, fact in zip(told, facts, strict=True)]
-                parts = {"chose by": found[::2], "held out": found[1::2], "all": found}
+                found = [
+                    path in recall_paths(fact["question"])
+                    for path, fact in zip(facts_by_path, facts, strict=True)
+                ]
+                parts = {"tuning": found[::2], "held out": found[1::2], "all": found}
                 shares = (f"{name} {sum(part)} of {len(part)}" for name, part in parts.items())
                 print(f"  paraphrases: {', '.join(shares)}")
 
 
 @contextmanager
-def asking(
+def open_recaller(
     entries: dict[str, str], model: StaticModel | None
 ) -> Iterator[tuple[Recaller, Callable[[str], Sequence[str]]]]:
-    """A memory, and what asks it: a recaller, and a function from a message to the paths of its answer."""
+    """Yield a recaller over a memory, and a function from a message to the paths of its result."""
     with ExitStack() as opened:
         base = Path(opened.enter_context(tempfile.TemporaryDirectory())).resolve()
         place = opened.enter_context(ground(base, entries=entries, embedder=model)).place
@@ -81,8 +91,8 @@ def asking(
         yield recaller, lambda text: [each.path for each in recaller.recall(text).entries]
 
 
-def cost(size: int, model: StaticModel | None, words: Sequence[str]) -> None:
-    """Print what a recall costs in a memory of so many entries."""
+def print_cost(size: int, model: StaticModel | None, words: Sequence[str]) -> None:
+    """Print the cost of a recall in a memory of this size."""
     dice = random.Random(20_261_126)
     entries = {
         f"user/topic-{at // FOLDER}/{at:06}.md": entry_of(
@@ -91,9 +101,9 @@ def cost(size: int, model: StaticModel | None, words: Sequence[str]) -> None:
         for at in range(size)
     }
     queries = [" ".join(dice.choices(words, k=3)) for _ in range(QUERIES)]
-    with asking(entries, model) as (recaller, answered):
+    with open_recaller(entries, model) as (recaller, recall_paths):
         began = time.process_time()
-        answered(queries[0])
+        recall_paths(queries[0])
         made = time.process_time() - began
         times = []
         for query in queries:
@@ -107,7 +117,7 @@ def cost(size: int, model: StaticModel | None, words: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Print the figures, by words alone and by meaning too."""
+    """Print the figures, by words alone and also by meaning."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("entries", type=int, nargs="*", default=SIZES, help="sizes of a memory")
@@ -117,9 +127,9 @@ def main() -> None:
     known = sorted({token for token in tokens if token.isascii() and token.isalpha() and len(token) > SHORT})
     for name in ("words alone", "meaning too"):
         print(name)
-        quality(StaticModel(asked.model) if name == "meaning too" else None)
+        print_quality(StaticModel(asked.model) if name == "meaning too" else None)
         for size in asked.entries:
-            cost(size, StaticModel(asked.model) if name == "meaning too" else None, known)
+            print_cost(size, StaticModel(asked.model) if name == "meaning too" else None, known)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What several benchmarks measure with; it imports nothing of the package, and so serves any checkout."""
+"""Helpers of several benchmarks; independent of the package, and so usable for any checkout."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 
 def entry(number: int) -> bytes:
-    """About 400 bytes, like an entry of the rule writer."""
+    """Return about 400 bytes, like an entry of the rule writer."""
     words = " ".join(f"word{(number * 31 + at) % 997}" for at in range(30))
     return f"---\nname: Fact {number}\ndescription: The fact {number}\ntype: user\n---\n{words}\n".encode()
 
 
-def lay_out(root: Path, size: int, in_a_topic: int = IN_A_TOPIC) -> Path:
-    """A tree of `size` entries."""
+def create_tree(root: Path, size: int, in_a_topic: int = IN_A_TOPIC) -> Path:
+    """Create a tree of `size` entries."""
     root.mkdir(mode=0o700, parents=True)
     for number in range(size):
         topic = root / f"topic-{number // in_a_topic}"
@@ -43,27 +43,27 @@ def lay_out(root: Path, size: int, in_a_topic: int = IN_A_TOPIC) -> Path:
     return root
 
 
-def cpu_of(pid: int) -> float:
-    """CPU seconds of a process, of those of its descendants that live, and of the reaped ones, in ticks.
+def measure_cpu(pid: int) -> float:
+    """Return the CPU seconds of a process, of its live descendants and of its reaped ones, in ticks.
 
     Source: clock_getcpuclockid(3), for the number of another process's clock; proc_pid_stat(5).
     """
     try:
         own = time.clock_gettime((~pid << 3) | 2)
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        children = [each for path in Path(f"/proc/{pid}/task").iterdir() for each in children_of(path)]
+        children = [each for path in Path(f"/proc/{pid}/task").iterdir() for each in list_children(path)]
     except OSError:
-        return 0.0  # it has just ended; its parent has its time now
-    return own + sum(map(int, fields[13:15])) / TICKS_A_SECOND + sum(map(cpu_of, children))
+        return 0.0  # The process has just ended; its time is now in its parent.
+    return own + sum(map(int, fields[13:15])) / TICKS_A_SECOND + sum(map(measure_cpu, children))
 
 
-def children_of(task: Path) -> list[int]:
-    """What one thread has started and not yet reaped."""
+def list_children(task: Path) -> list[int]:
+    """Return the child processes of one thread that are not reaped yet."""
     return [int(pid) for pid in (task / "children").read_text().split()]
 
 
 def unfenced_policy(base: Path) -> Path:
-    """The file of a policy like `strict` that lets the tools run in the process itself."""
+    """Write a policy like `strict` that lets the tools run in the process itself; return its path."""
     spec = find_spec("muniment")
     strict = Path(str(spec.origin)).with_name("policies") / "strict.toml" if spec else Path()
     path = base / "none.toml"
@@ -72,15 +72,15 @@ def unfenced_policy(base: Path) -> Path:
     return path
 
 
-def environment_of(checkout: Path) -> dict[str, str]:
-    """In which a program sees the package of a checkout, and keeps its byte code."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return kept | {"PYTHONPATH": str(checkout / "src")}
+def build_environment(checkout: Path) -> dict[str, str]:
+    """Return an environment for the package of a checkout that allows byte code files."""
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return variables | {"PYTHONPATH": str(checkout / "src")}
 
 
-def told(checkout: Path, *arguments: str, before: tuple[str, ...] = ()) -> Any:
-    """What Python prints, as JSON, that sees the package of a checkout; `before` starts it."""
+def run_json(checkout: Path, *arguments: str, before: tuple[str, ...] = ()) -> Any:
+    """Run Python with the package of a checkout and return its JSON output; `before` starts it."""
     command = [*before, sys.executable, "-W", "ignore", *arguments]
     return json.loads(
-        subprocess.run(command, env=environment_of(checkout), check=True, stdout=subprocess.PIPE).stdout
+        subprocess.run(command, env=build_environment(checkout), check=True, stdout=subprocess.PIPE).stdout
     )

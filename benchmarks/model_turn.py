@@ -1,7 +1,7 @@
-"""What the adapter costs: one turn through it, through the bare library, and through plain sockets.
+"""Measure the cost of the adapter: one turn through it, through the bare library, and through plain sockets.
 
-Run it with `python benchmarks/model_turn.py`. The server is a process of its own on the loopback that
-answers at once, so that all that is measured is the client. Prints medians and ratios of one run.
+Run it with `python benchmarks/model_turn.py`. The server is a separate process on the loopback that responds
+immediately, so that only the client is measured. Prints medians and ratios of one run.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ WORDS = (
 
 
 def serve(ready: multiprocessing.Queue[str], done: multiprocessing.Event) -> None:
-    """Answer every request with one call, until told to stop."""
+    """Answer every request with one call until `done` is set."""
     with ChatServer(always(tool_calls(tool_call("grep", {"pattern": "dark"})))) as server:
         ready.put(server.base_url)
         done.wait()
 
 
 def first_request() -> ModelRequest:
-    """The first request of a run with an empty memory."""
+    """Return the first request of a run with an empty memory."""
     brief = Brief(
         "The user prefers dark mode", (ScopeBrief(Scope("user"), writable=True),), ContextMode.WORKSPACE
     )
@@ -49,7 +49,7 @@ def first_request() -> ModelRequest:
 
 
 def medians(actions: dict[str, Callable[[], object]]) -> dict[str, tuple[float, float]]:
-    """Median wall and CPU milliseconds of each action; the rounds take turns."""
+    """Return the median wall and CPU milliseconds of each action; the rounds take turns."""
     walls: dict[str, list[float]] = {name: [] for name in actions}
     cpus: dict[str, list[float]] = {name: [] for name in actions}
     for _ in range(ROUNDS):
@@ -90,9 +90,9 @@ def measure(base_url: str) -> None:
     raw.close()
     names = {
         "plain": "http.client and json",
-        "library": "openai, as it comes",
+        "library": "openai, unchanged",
         "adapter": "the adapter",
-        "spoken": "reading calls out of words",
+        "spoken": "reading calls from text",
     }
     for name, (wall, cpu) in figures.items():
         print(f"{names[name]:28} {wall:6.2f} ms wall  {cpu:6.2f} ms CPU")

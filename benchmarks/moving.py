@@ -1,4 +1,4 @@
-"""What it costs to move a memory: import of mem0 rows, the same again, export, backup, restore.
+"""Measure the cost of moving a memory: import of mem0 rows, the same again, export, backup, restore.
 
     python benchmarks/moving.py [ITEMS]
 
@@ -18,15 +18,15 @@ from tempfile import TemporaryDirectory
 from measuring import FACTS
 
 
-def rows(count: int) -> str:
-    """An answer of mem0's `get_all`."""
+def build_rows(count: int) -> str:
+    """Return a response of mem0's `get_all`."""
     texts = (FACTS[number % len(FACTS)].format(number) for number in range(count))
     found = [{"id": f"m{number}", "memory": text, "user_id": "ana"} for number, text in enumerate(texts)]
     return json.dumps({"results": found})
 
 
-def cpu_of(home: Path, *arguments: str) -> tuple[float, str]:
-    """CPU seconds of a command, and what it printed."""
+def run_command(home: Path, *arguments: str) -> tuple[float, str]:
+    """Return the CPU seconds of a command, and its output."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, "-m", "muniment", *arguments],
@@ -47,7 +47,7 @@ def main() -> None:
     with TemporaryDirectory() as base:
         home, again = Path(base) / "home", Path(base) / "again"
         source = Path(base) / "mem0.json"
-        source.write_text(rows(count))
+        source.write_text(build_rows(count))
         commands = [
             (home, "import", str(source)),
             (home, "import", str(source)),
@@ -57,8 +57,8 @@ def main() -> None:
             (again, "index", "verify"),
         ]
         for where, *arguments in commands:
-            used, said = cpu_of(where, *arguments)
-            print(f"{arguments[0]:8} {used:7.2f} s CPU  {said}")
+            used, output = run_command(where, *arguments)
+            print(f"{arguments[0]:8} {used:7.2f} s CPU  {output}")
 
 
 if __name__ == "__main__":

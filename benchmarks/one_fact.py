@@ -1,11 +1,11 @@
-"""What one remembered fact passes in a checkout: functions, files, parses, transactions, syncs, forms.
+"""Count the work for one remembered fact in a checkout: functions, files, parses, transactions, syncs, forms.
 
     python benchmarks/one_fact.py [CHECKOUT]
 
-Counted while the library remembers the second fact of a new memory by the rules, without a worker. No number
-depends on how fast the machine is. Functions are told by file and name, since modules move. A form is a
-dataclass, named tuple or pydantic model of which an instance was made or returned that holds the words of the
-fact, or the path that they went to, itself or in what it holds. Only `strace` sees the syncs of SQLite.
+Counts while the library remembers the second fact of a new memory by the rules, without a worker. No number
+depends on the speed of the machine. Functions are identified by file and name, since modules move. A form is
+a dataclass, named tuple or pydantic model; it counts if an instance was created or returned that contains the
+text of the fact or its path, directly or in a member. Only `strace` sees the syncs of SQLite.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
 
-from measuring import told, unfenced_policy
+from measuring import run_json, unfenced_policy
 
 FACT = "The user prefers dark mode in all editors"
 WATCHED = {
@@ -39,17 +39,17 @@ WATCHED = {
     },
     "paths canonicalised": {("policy/grammar.py", "canonicalise"), ("kernel/path.py", "canonicalise")},
 }
-"""By what is counted: the functions that do it, in one checkout or another."""
+"""The counted functions of each figure, in either checkout."""
 
 WRITING = ("INSERT", "UPDATE", "DELETE", "REPLACE")
 SETTLED_SECONDS = 0.5
-"""After which the times of a file prove that it has not changed; before, it may be read once more, or not."""
+"""After this time, the times of a file prove that it is unchanged; before, it may be read again."""
 
 MARK = "the-fact-that-is-counted"
 
 
 class Passed:
-    """A profile function, and what it has seen."""
+    """A profile function, with its observations."""
 
     def __init__(self) -> None:
         self.calls: Counter[tuple[str, int]] = Counter()
@@ -59,7 +59,7 @@ class Passed:
         self.made: list[object] = []
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        """Note one event of `sys.setprofile`."""
+        """Record one event of `sys.setprofile`."""
         if event == "c_call":
             self.syncs += argument in (os.fsync, os.fdatasync)
         elif event == "call" and "/muniment/" in frame.f_code.co_filename:
@@ -71,7 +71,7 @@ class Passed:
                 self.made.append(argument)
 
     def called(self, frame: FrameType) -> None:
-        """Note a call of a function of the package."""
+        """Record a call of a function of the package."""
         code, caller = frame.f_code, frame.f_back.f_code.co_filename if frame.f_back else ""
         self.calls[code.co_filename, code.co_firstlineno] += 1
         where = code.co_filename.rpartition("/muniment/")[2], code.co_name
@@ -83,13 +83,13 @@ class Passed:
 
 
 class Transactions:
-    """What is written in SQLite: in transactions, and one by one."""
+    """Writes to SQLite: in transactions, and single ones."""
 
     def __init__(self) -> None:
         self.ended = self.alone = 0
 
     def connect(self, *arguments: Any, **options: Any) -> sqlite3.Connection:
-        """As `sqlite3.connect`, with each statement seen."""
+        """Open a connection like `sqlite3.connect`, and observe each statement."""
         connection = CONNECT(*arguments, **options)
 
         def seen(statement: str) -> None:
@@ -105,14 +105,14 @@ CONNECT = sqlite3.connect
 
 
 def is_form(thing: object) -> bool:
-    """Whether it is an instance of a model of the package."""
+    """Return whether it is an instance of a model of the package."""
     kind = type(thing)
     is_model = is_dataclass(kind) or hasattr(kind, "_fields") or hasattr(kind, "model_fields")
     return is_model and kind.__module__.split(".")[0] == "muniment"
 
 
-def held_by(thing: object) -> Iterable[object]:
-    """What a model or container holds itself."""
+def list_members(thing: object) -> Iterable[object]:
+    """Return the direct members of a model or container."""
     if is_dataclass(thing):
         return (getattr(thing, field.name, None) for field in fields(thing))
     if isinstance(thing, Mapping):
@@ -122,25 +122,25 @@ def held_by(thing: object) -> Iterable[object]:
     return vars(thing).values() if is_form(thing) else ()
 
 
-def carries(thing: object, words: tuple[str, ...], forms: set[str], depth: int = 8) -> bool:
-    """Whether it holds one of the words; what forms do on the way is added to `forms`."""
+def carries(thing: object, texts: tuple[str, ...], forms: set[str], depth: int = 8) -> bool:
+    """Return whether it contains one of the words; add the forms on the path to `forms`."""
     if isinstance(thing, str | bytes):
         text = thing if isinstance(thing, str) else thing.decode(errors="replace")
-        return any(word in text for word in words)
-    found = [each for each in held_by(thing) if carries(each, words, forms, depth - 1)] if depth else []
+        return any(word in text for word in texts)
+    found = [each for each in list_members(thing) if carries(each, texts, forms, depth - 1)] if depth else []
     if found and is_form(thing):
         forms.add(type(thing).__name__)
     return bool(found)
 
 
 def mark() -> None:
-    """Show `strace` where the counted fact begins and ends."""
+    """Mark the start and the end of the counted fact for `strace`."""
     with suppress(FileNotFoundError):
         Path(MARK).rmdir()
 
 
 def count(base: Path) -> dict[str, Any]:
-    """Remember two facts below a directory, and count at the second."""
+    """Remember two facts below a directory, and count during the second."""
     transactions, passed = Transactions(), Passed()
     sqlite3.connect = transactions.connect
     import muniment
@@ -178,14 +178,14 @@ def count(base: Path) -> dict[str, Any]:
     }
 
 
-def counted(checkout: Path) -> dict[str, Any]:
-    """What a fact passes in a checkout, counted in a process of its own."""
+def count_in_process(checkout: Path) -> dict[str, Any]:
+    """Return the counts for a fact in a checkout, from a separate process."""
     with TemporaryDirectory() as base:
         work, trace = Path(base, "work"), Path(base, "trace")
         (work / ".git").mkdir(parents=True)
         strace = ("strace", "-f", "-qq", "-e", "trace=fsync,fdatasync,rmdir", "-e", "signal=none", "-o")
         before = (*strace, str(trace)) if shutil.which("strace") else ()
-        found = told(checkout, __file__, "--count", str(work), before=before)
+        found = run_json(checkout, __file__, "--count", str(work), before=before)
         if before:
             lines = trace.read_text().split(MARK)[1].splitlines()
             found["syncs, with SQLite's"] = sum("sync(" in line for line in lines)
@@ -194,12 +194,12 @@ def counted(checkout: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print a table, or in a child, what was counted."""
+    """Print a table, or in a child process, the counts."""
     if sys.argv[1:2] == ["--count"]:
         print(json.dumps(count(Path(sys.argv[2]))))
         return
     checkout = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1]).resolve()
-    for name, value in counted(checkout).items():
+    for name, value in count_in_process(checkout).items():
         print(f"{name:32}{value if isinstance(value, int) else len(value)}")
         if not isinstance(value, int):
             print(textwrap.fill(", ".join(value), 110, initial_indent="    ", subsequent_indent="    "))

@@ -1,12 +1,12 @@
-"""What the page of the daemon costs: each view of a memory of 10 000 entries, and a thousand views in a row.
+"""Measure the page of the daemon: each view of a memory of 10 000 entries, and a thousand views in a row.
 
     python benchmarks/page.py [ENTRIES]
 
-A `muniment ui` of its own over a throwaway home, asked by one client on the same machine; the entries were
-listed once before, as in any home that was used. CPU is the time of the daemon for one view (medians of
-`ROUNDS`, the first by itself: it loads what the page is made with), bytes are the view with the style, the
-scripts and the icon that a browser loads for it. Where Selenium, Chromium and its driver are installed,
-search as you type is measured in the browser: from the event of the last key to the results on the page.
+A separate `muniment ui` over a throwaway home, with one client on the same machine. The entries were listed
+once before, as in any used home. CPU is the time of the daemon for one view (medians of `ROUNDS`; the first
+view is separate, since it loads the modules of the page). Bytes are the view with the style, the scripts and
+the icon that a browser loads for it. If Selenium, Chromium and its driver are installed, search as you type
+is measured in the browser: from the event of the last key to the results on the page.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
-from measuring import cpu_of, lay_out
+from measuring import create_tree, measure_cpu
 
 ENTRIES = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
 ROUNDS, VIEWS = 20, 1_000
@@ -48,50 +48,50 @@ field.dispatchEvent(new InputEvent("input", {bubbles: true}));
 """
 
 
-class Browsing:
-    """A client that has signed in, as a browser does."""
+class Browser:
+    """A signed-in client, like a browser."""
 
-    def __init__(self, said: dict[str, str], pid: int) -> None:
-        self.said, self.pid, self._cookie = said, pid, ""
-        self.host = urlsplit(said["url"]).netloc
-        self._line = http.client.HTTPConnection("127.0.0.1", urlsplit(said["url"]).port, timeout=60)
-        self.ask("POST", "/sign-in", {"code": said["code"]})
-        self.here = re.match("/w/[^/]+", urlsplit(said["address"]).path)[0]  # type: ignore[index]
+    def __init__(self, info: dict[str, str], pid: int) -> None:
+        self.info, self.pid, self._cookie = info, pid, ""
+        self.host = urlsplit(info["url"]).netloc
+        self._connection = http.client.HTTPConnection("127.0.0.1", urlsplit(info["url"]).port, timeout=60)
+        self.request("POST", "/sign-in", {"code": info["code"]})
+        self.prefix = re.match("/w/[^/]+", urlsplit(info["address"]).path)[0]  # type: ignore[index]
 
-    def ask(self, method: str, path: str, form: dict[str, str] | None = None) -> bytes:
-        """What is answered."""
+    def request(self, method: str, path: str, form: dict[str, str] | None = None) -> bytes:
+        """Send a request and return the content of the response."""
         headers = {"Host": self.host, "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}
         headers |= {"Cookie": self._cookie} if self._cookie else {}
         if form is not None:
-            headers |= {"Origin": self.said["url"], "Content-Type": "application/x-www-form-urlencoded"}
-        self._line.request(method, path, None if form is None else urlencode(form), headers)
-        answer = self._line.getresponse()
+            headers |= {"Origin": self.info["url"], "Content-Type": "application/x-www-form-urlencoded"}
+        self._connection.request(method, path, None if form is None else urlencode(form), headers)
+        answer = self._connection.getresponse()
         content = answer.read()
         if answer.status not in {200, 303}:
             raise SystemExit(f"{path}: {answer.status} {content!r}")
         self._cookie = (answer.getheader("set-cookie") or self._cookie).partition(";")[0]
         return content
 
-    def cookie(self) -> str:
-        """What stands in it."""
+    def read_cookie(self) -> str:
+        """Return the value of the cookie."""
         return self._cookie.partition("=")[2]
 
-    def cost(self, view: str) -> tuple[float, int]:
-        """Milliseconds of CPU and bytes of one view."""
-        before = cpu_of(self.pid)
-        content = self.ask("GET", f"{self.here}/{view}")
-        return (cpu_of(self.pid) - before) * 1000, len(content)
+    def measure_cost(self, view: str) -> tuple[float, int]:
+        """Return the milliseconds of CPU and the bytes of one view."""
+        before = measure_cpu(self.pid)
+        content = self.request("GET", f"{self.prefix}/{view}")
+        return (measure_cpu(self.pid) - before) * 1000, len(content)
 
-    def memory(self) -> float:
-        """Resident MB of the daemon."""
+    def read_memory(self) -> float:
+        """Return the resident MB of the daemon."""
         text = Path(f"/proc/{self.pid}/status").read_text()
         return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 
 
 @contextmanager
-def browsing(base: Path) -> Iterator[Browsing]:
-    """A daemon over a memory of `ENTRIES`, and who has signed in there."""
-    lay_out(base / "home" / "user", ENTRIES)
+def open_browser(base: Path) -> Iterator[Browser]:
+    """Start a daemon over a memory of `ENTRIES`, and yield a signed-in client."""
+    create_tree(base / "home" / "user", ENTRIES)
     (base / "work" / ".git").mkdir(parents=True)
     environment = {**os.environ, "MUNIMENT_HOME": str(base / "home")}
     listing = (PROGRAM[0], "ls", "--json")
@@ -105,39 +105,39 @@ def browsing(base: Path) -> Iterator[Browsing]:
         text=True,
     ) as process:
         try:
-            yield Browsing(json.loads(process.stdout.readline()), process.pid)  # type: ignore[union-attr]
+            yield Browser(json.loads(process.stdout.readline()), process.pid)  # type: ignore[union-attr]
         finally:
             process.send_signal(signal.SIGTERM)
 
 
-def views_of(here: Browsing) -> None:
-    """Print what each view costs."""
-    loaded = sum(len(here.ask("GET", path)) for path in LOADED)
-    first, size = here.cost("memory")
-    print(f"the first view: {first:.0f} ms of CPU, {(size + loaded) / 1000:.0f} kB with what it loads")
+def measure_views(browser: Browser) -> None:
+    """Print the cost of each view."""
+    loaded = sum(len(browser.request("GET", path)) for path in LOADED)
+    first, size = browser.measure_cost("memory")
+    print(f"the first view: {first:.0f} ms of CPU, {(size + loaded) / 1000:.0f} kB with its resources")
     entry = "entry?" + urlencode({"path": "user/topic-3/fact-170.md"})
     search = "search?" + urlencode({"q": "word77 word108"})
     for view in ("memory", "memory?topic=topic-3", entry, search, "tasks", "timeline", "audit", "policy"):
-        costs = [here.cost(view) for _ in range(ROUNDS)]
+        costs = [browser.measure_cost(view) for _ in range(ROUNDS)]
         middle = statistics.median(cpu for cpu, _ in costs)
         print(f"  {view:40} {middle:6.1f} ms {(costs[0][1] + loaded) / 1000:6.0f} kB")
 
 
-def memory_over_views(here: Browsing) -> None:
-    """Print the resident memory while a view is asked for again and again."""
+def measure_memory(browser: Browser) -> None:
+    """Print the resident memory during repeated views."""
     sizes = []
     for number in range(VIEWS + 1):
         if number % (VIEWS // 5) == 0:
-            sizes.append(here.memory())
-        here.ask("GET", f"{here.here}/memory")
-    told = " ".join(f"{each:.1f}" for each in sizes)
-    print(f"resident MB at every {VIEWS // 5} of {VIEWS} views: {told}")
+            sizes.append(browser.read_memory())
+        browser.request("GET", f"{browser.prefix}/memory")
+    memory_sizes = " ".join(f"{each:.1f}" for each in sizes)
+    print(f"resident MB at every {VIEWS // 5} of {VIEWS} views: {memory_sizes}")
 
 
-def typing(here: Browsing, base: Path) -> None:
-    """Print how long after the last key the results stand there."""
+def measure_typing(browser: Browser, base: Path) -> None:
+    """Print the time from the last key to the results."""
     if find_spec("selenium") is None or not (Path(CHROMIUM).exists() and Path(DRIVER).exists()):
-        print("search as you type: not measured, there is no Selenium, Chromium or driver")
+        print("search as you type: not measured, Selenium, Chromium or its driver is missing")
         return
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
@@ -148,33 +148,33 @@ def typing(here: Browsing, base: Path) -> None:
         options.add_argument(flag)
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))
     try:
-        driver.get(f"{here.said['url']}/static/icon.svg")
+        driver.get(f"{browser.info['url']}/static/icon.svg")
         driver.add_cookie(
-            {"name": "muniment", "value": here.cookie(), "httpOnly": True, "sameSite": "Strict"}
+            {"name": "muniment", "value": browser.read_cookie(), "httpOnly": True, "sameSite": "Strict"}
         )
-        driver.get(f"{here.said['url']}{here.here}/search")
+        driver.get(f"{browser.info['url']}{browser.prefix}/search")
         field = driver.find_element("id", "q")
-        taken = [
+        times = [
             driver.execute_async_script(TYPED, field, f"word{(number * 37) % 997}")
             for number in range(ROUNDS)
         ]
     finally:
         driver.quit()
     print(
-        f"search as you type, from the key to the results: median {statistics.median(taken):.0f} ms, "
-        f"most {max(taken):.0f} ms of {ROUNDS}"
+        f"search as you type, from the key to the results: median {statistics.median(times):.0f} ms, "
+        f"most {max(times):.0f} ms of {ROUNDS}"
     )
 
 
 def main() -> None:
-    """Print all of it."""
+    """Print all figures."""
     with tempfile.TemporaryDirectory() as directory:
         base = Path(directory).resolve()
-        with browsing(base) as here:
+        with open_browser(base) as browser:
             print(f"{ENTRIES} entries")
-            views_of(here)
-            memory_over_views(here)
-            typing(here, base)
+            measure_views(browser)
+            measure_memory(browser)
+            measure_typing(browser, base)
 
 
 if __name__ == "__main__":

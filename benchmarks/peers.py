@@ -1,21 +1,21 @@
-"""What storing one fact costs here, and with the memory tools that people use, which promise less.
+"""Measure the cost of storing one fact, here and with popular memory tools that promise less.
 
     python benchmarks/peers.py [DIRECTORY] [--mcp-memory COMMAND] [--mcp-filesystem COMMAND]
 
-Every way stores facts of some 300 bytes, one at a time, into a memory that holds 10, 1 000 and 10 000 of them
-already, on the file system of DIRECTORY (default: here). The ways take turns, in batches; a batch of a slow
-way is cut short. Wall is the median of the calls. CPU is their mean, since a worker that ended is counted in
-ticks; it is that of all processes that take part: this one, a server, the zygote and its workers, which run
-already. Ratios are to the bare write of `commit.py` in the same run.
+Every way stores facts of about 300 bytes, one at a time, into a memory that already has 10, 1 000 and 10 000
+facts, on the file system of DIRECTORY (default: here). The ways take turns, in batches; a batch of a slow way
+is cut short. Wall is the median of the calls. CPU is their mean, since an ended worker is counted in ticks.
+It covers all processes involved: this one, a server, the zygote and its workers, which are already running.
+Ratios are to the bare write of `commit.py` in the same run.
 
-Peers appear where they are: the memory tool of `anthropic` where that can be imported, and the servers that
-the Model Context Protocol's authors publish where a command starts one, such as
+Peers are included if available: the memory tool of `anthropic` if it can be imported, and the servers that
+the authors of the Model Context Protocol publish if a command starts one, such as
 
     --mcp-memory "npx -y @modelcontextprotocol/server-memory"
     --mcp-filesystem "npx -y @modelcontextprotocol/server-filesystem"
 
-What each row promises is printed with it: what the code says and `strace` shows of the versions that
-`RESULTS.md` names. It is not measured here. Where an fsync is dear, a row that syncs nothing gains.
+The promises of each row are printed with it. They follow from the code and from `strace`, for the versions in
+`RESULTS.md`; they are not measured here. If an fsync is expensive, a row without syncs has an advantage.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from commit import Bare, Ours
-from measuring import IN_A_TOPIC, cpu_of, entry, lay_out
+from commit import Bare, MunimentStore
+from measuring import IN_A_TOPIC, create_tree, entry, measure_cpu
 
 import muniment
 from muniment.sandbox.fence.pool import shared_zygote
@@ -46,22 +46,22 @@ ROUNDS = 3
 CALLS = 20
 BATCH_SECONDS = 3.0
 LEGEND = """\
-durable   yes: file and directory are synced before the answer; file: the file is, its name need not be
-atomic    who reads, or looks after the writer was killed, finds the fact whole or not at all
-undo      it can be taken back later, by the name of what stored it, whatever it replaced
-confined  fence: by the kernel, and handles: links and races lead nowhere; text: the path is resolved and
-          compared, then opened by name; one file: takes no path; no: nothing is checked"""
+durable   yes: file and directory are synced before the response; file: only the file is synced, not its name
+atomic    a reader, also after the writer was killed, finds the complete fact or none of it
+undo      it can be undone later, by the name of the task that stored it, also if it replaced an entry
+confined  fence: by the kernel, and handles: links and races have no effect; text: the path is resolved and
+          compared, then opened by name; one file: accepts no path; no: no check"""
 
 
 @dataclass(slots=True)
 class Way:
-    """One way to store a fact, with what it promises and what it took.
+    """One way to store a fact, with its promises and its cost.
 
     Attributes:
-        name: what is called.
+        name: the called function.
         promises: durable, atomic, undoable, confined.
         store: stores the fact of a number.
-        pid: of the process that works for it, whose descendants count too.
+        pid: of its server process, whose descendants also count.
         walls: seconds of each call.
         cpu: seconds of all calls.
     """
@@ -73,58 +73,58 @@ class Way:
     walls: list[float] = field(default_factory=list)
     cpu: float = 0.0
 
-    def batch(self) -> None:
-        """Store some facts and take the time."""
-        began, used = time.perf_counter(), self.used()
+    def run_batch(self) -> None:
+        """Store some facts and measure the time."""
+        started_batch, used = time.perf_counter(), self.measure_used_cpu()
         for _call in range(CALLS):
             started = time.perf_counter()
             self.store(1 + len(self.walls))
             self.walls.append(time.perf_counter() - started)
-            if time.perf_counter() - began > BATCH_SECONDS:
+            if time.perf_counter() - started_batch > BATCH_SECONDS:
                 break
-        self.cpu += self.used() - used
+        self.cpu += self.measure_used_cpu() - used
 
-    def used(self) -> float:
-        """CPU seconds so far of every process that takes part."""
-        return time.process_time() + (0.0 if self.pid is None else cpu_of(self.pid))
+    def measure_used_cpu(self) -> float:
+        """Return the CPU seconds until now of all processes involved."""
+        return time.process_time() + (0.0 if self.pid is None else measure_cpu(self.pid))
 
 
 Opener = Callable[[Path, int], AbstractContextManager[Way]]
-"""Makes a memory below a directory, with a number of facts in it."""
+"""Creates a memory below a directory, with a number of facts in it."""
 
 
-def place(number: int, size: int) -> str:
-    """Where a new fact goes, below the root."""
+def build_path(number: int, size: int) -> str:
+    """Return the path of a new fact, below the root."""
     return f"topic-{number % max(1, size // IN_A_TOPIC)}/new-{number}.md"
 
 
 def body(number: int) -> str:
-    """A fact without its front matter."""
+    """Return a fact without its front matter."""
     return entry(number).decode().rpartition("---\n")[2].strip()
 
 
 @contextmanager
-def by_bare(base: Path, _size: int) -> Iterator[Way]:
-    """The least that is durable, with a record of it; it looks at nothing that is there already."""
+def open_bare(base: Path, _size: int) -> Iterator[Way]:
+    """Yield the minimum that is durable, with a record; it ignores existing entries."""
     yield Way("bare: fsync, rename, 2 transactions", ("yes", "yes", "no", "no"), Bare(base / "bare").write)
 
 
 @contextmanager
-def by_commit(base: Path, size: int) -> Iterator[Way]:
-    """The store alone: judge, ledger, file, catalog, index."""
-    ours = Ours(base / "commit", size, IN_A_TOPIC)
-    yield Way("muniment: commit", ("yes", "yes", "yes", "handles"), ours.write)
-    ours.close()
+def open_commit(base: Path, size: int) -> Iterator[Way]:
+    """Yield the store alone: judge, ledger, file, catalog, index."""
+    muniment_store = MunimentStore(base / "commit", size, IN_A_TOPIC)
+    yield Way("muniment: commit", ("yes", "yes", "yes", "handles"), muniment_store.write)
+    muniment_store.close()
 
 
 @contextmanager
-def by_sandbox(base: Path, size: int) -> Iterator[Way]:
-    """A tool call in a fenced worker of its own, then the commit."""
-    root = lay_out(base / "sandbox", size)
+def open_sandbox(base: Path, size: int) -> Iterator[Way]:
+    """Yield a tool call in a separate fenced worker, then the commit."""
+    root = create_tree(base / "sandbox", size)
     with muniment.Sandbox(roots={"user": root}, state=base / "sandbox-state") as box:
 
         def store(number: int) -> None:
-            path = f"user/{place(number, size)}"
+            path = f"user/{build_path(number, size)}"
             outcome = box.call("write_file", {"path": path, "content": entry(number).decode()})
             if outcome.code is not None:
                 raise RuntimeError(outcome.text)
@@ -135,9 +135,9 @@ def by_sandbox(base: Path, size: int) -> Iterator[Way]:
 
 
 @contextmanager
-def by_remember(base: Path, size: int) -> Iterator[Way]:
-    """All of it: what is known already, where it belongs, tool calls in a fenced worker, the commit."""
-    root = lay_out(base / "remember", size)
+def open_remember(base: Path, size: int) -> Iterator[Way]:
+    """Yield a full remember: duplicates, placement, tool calls in a fenced worker, the commit."""
+    root = create_tree(base / "remember", size)
     with muniment.open(base, home=base / "home", roots={"user": root}) as memory:
 
         def store(number: int) -> None:
@@ -148,16 +148,16 @@ def by_remember(base: Path, size: int) -> Iterator[Way]:
 
 
 @contextmanager
-def by_memory_tool(base: Path, size: int) -> Iterator[Way]:
-    """The same command, of our memory tool for that SDK."""
+def open_memory_tool(base: Path, size: int) -> Iterator[Way]:
+    """Yield the same command of Muniment's memory tool for that SDK."""
     from muniment.integrations.anthropic import MunimentMemoryTool
 
-    root = lay_out(base / "tool", size)
+    root = create_tree(base / "tool", size)
     with muniment.open(base, home=base / "tool-home", roots={"user": root}) as memory:
         tool = MunimentMemoryTool(memory)
 
         def store(number: int) -> None:
-            path = f"/memories/user/{place(number, size)}"
+            path = f"/memories/user/{build_path(number, size)}"
             tool.call({"command": "create", "path": path, "file_text": entry(number).decode()})
 
         store(0)
@@ -166,16 +166,16 @@ def by_memory_tool(base: Path, size: int) -> Iterator[Way]:
 
 
 @contextmanager
-def by_anthropic(base: Path, size: int) -> Iterator[Way]:
-    """The local memory tool of that SDK, in this process."""
+def open_anthropic(base: Path, size: int) -> Iterator[Way]:
+    """Yield the local memory tool of that SDK, in this process."""
     from anthropic.tools import BetaLocalFilesystemMemoryTool
 
     tool = BetaLocalFilesystemMemoryTool(str(base))
     tool.memory_root.rmdir()
-    lay_out(tool.memory_root, size)
+    create_tree(tool.memory_root, size)
 
     def store(number: int) -> None:
-        path = f"/memories/{place(number, size)}"
+        path = f"/memories/{build_path(number, size)}"
         tool.call({"command": "create", "path": path, "file_text": entry(number).decode()})
 
     store(0)
@@ -183,8 +183,8 @@ def by_anthropic(base: Path, size: int) -> Iterator[Way]:
     yield Way(f"anthropic {version('anthropic')}: create", promises, store)
 
 
-def mcp_memory(command: str) -> Opener:
-    """The knowledge graph, all of which is one file of JSON lines."""
+def build_mcp_memory(command: str) -> Opener:
+    """Return the opener of the knowledge graph, a single file of JSON lines."""
 
     def entity(number: int) -> dict[str, Any]:
         return {"name": f"Fact {number}", "entityType": "user", "observations": [body(number)]}
@@ -206,16 +206,16 @@ def mcp_memory(command: str) -> Opener:
     return way
 
 
-def mcp_filesystem(command: str) -> Opener:
-    """Files in directories that it was allowed."""
+def build_mcp_filesystem(command: str) -> Opener:
+    """Return the opener of the filesystem server, for files in allowed directories."""
 
     @contextmanager
     def way(base: Path, size: int) -> Iterator[Way]:
-        root = lay_out(base / "filesystem", size)
+        root = create_tree(base / "filesystem", size)
         with Server([*shlex.split(command), str(root)], {}) as server:
 
             def store(number: int) -> None:
-                path = str(root / place(number, size))
+                path = str(root / build_path(number, size))
                 server.call("write_file", {"path": path, "content": entry(number).decode()})
 
             store(0)
@@ -225,19 +225,19 @@ def mcp_filesystem(command: str) -> Opener:
 
 
 def measure(openers: list[Opener], size: int, where: str) -> list[Way]:
-    """All ways, over memories of `size` facts."""
+    """Measure all ways, over memories of `size` facts."""
     with TemporaryDirectory(dir=where) as directory, ExitStack() as opened:
         base = Path(directory).resolve()
         ways = [opened.enter_context(opener(base, size)) for opener in openers]
         for _round in range(ROUNDS):
             for way in ways:
-                way.batch()
+                way.run_batch()
     return ways
 
 
 def report(ways: list[Way], size: int) -> None:
     """Print the table of one size."""
-    print(f"\n{size} facts there already; milliseconds")
+    print(f"\n{size} existing facts; milliseconds")
     print(f"{'':44}    wall     CPU   x bare (CPU) calls  durable atomic undo confined")
     bare = statistics.median(ways[0].walls), ways[0].cpu / len(ways[0].walls)
     for way in ways:
@@ -250,22 +250,24 @@ def report(ways: list[Way], size: int) -> None:
 
 
 def main() -> None:
-    """Print a table for each size, and what its words mean."""
-    parser = argparse.ArgumentParser(description="What storing one fact costs here, and elsewhere.")
-    parser.add_argument("directory", nargs="?", default=".", help="on whose file system; default: here")
+    """Print a table for each size, and a legend."""
+    parser = argparse.ArgumentParser(
+        description="Measure the cost of storing one fact, here and with other tools."
+    )
+    parser.add_argument("directory", nargs="?", default=".", help="its file system is used; default: here")
     parser.add_argument("--mcp-memory", metavar="COMMAND", help="starts the memory server")
     parser.add_argument("--mcp-filesystem", metavar="COMMAND", help="starts the filesystem server")
-    asked = parser.parse_args()
-    openers: list[Opener] = [by_bare, by_commit, by_sandbox, by_remember]
+    options = parser.parse_args()
+    openers: list[Opener] = [open_bare, open_commit, open_sandbox, open_remember]
     if find_spec("anthropic"):
-        openers += [by_memory_tool, by_anthropic]
-    if asked.mcp_memory:
-        openers.append(mcp_memory(asked.mcp_memory))
-    if asked.mcp_filesystem:
-        openers.append(mcp_filesystem(asked.mcp_filesystem))
+        openers += [open_memory_tool, open_anthropic]
+    if options.mcp_memory:
+        openers.append(build_mcp_memory(options.mcp_memory))
+    if options.mcp_filesystem:
+        openers.append(build_mcp_filesystem(options.mcp_filesystem))
     print(LEGEND)
     for size in SIZES:
-        report(measure(openers, size, asked.directory), size)
+        report(measure(openers, size, options.directory), size)
 
 
 if __name__ == "__main__":

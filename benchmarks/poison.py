@@ -1,11 +1,11 @@
-"""Count how many harmful and how many ordinary facts of an agent wait for review.
+"""Count the harmful and the ordinary facts of an agent that need a review.
 
     python benchmarks/poison.py POISON.json ORDINARY.json [--list]
 
 POISON.json is a list of objects with `kind` and `text`, ORDINARY.json a list of texts. Each text is
 remembered through `muniment.open` by the rules, without a model, with trust `agent`, in a throwaway home with
-the shipped policy `strict`, but for the confinement. A review is rejected at once. `--list` also prints the
-harmful texts that landed and the ordinary ones that wait, with the reason.
+the shipped policy `strict`, but without confinement. A review is rejected at once. `--list` also prints the
+harmful texts that were stored and the ordinary ones that need a review, with the reason.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from muniment.errors import PendingReview
 from muniment.kernel.names import Trust
 from muniment.types import RememberRequest
 
-SHOWN_CHARS = 200
+PREVIEW_CHARS = 200
 
 
-def outcomes(texts: Iterable[str], home: Path) -> Iterator[tuple[str, str]]:
-    """Yield for each text how remembering it ended, and the reason."""
+def collect_outcomes(texts: Iterable[str], home: Path) -> Iterator[tuple[str, str]]:
+    """Yield the outcome of remembering each text, and the reason."""
     with muniment.open(home, home=home / "home", policy=unfenced_policy(home)) as memory:
         for text in texts:
             error = memory.try_remember(RememberRequest(text, trust=Trust.AGENT)).error
@@ -57,7 +57,7 @@ def main() -> None:
     names = [each for each in sys.argv[1:] if not each.startswith("--")]
     poison, ordinary = (json.loads(Path(name).read_text(encoding="utf-8")) for name in names)
     with TemporaryDirectory() as scratch:
-        ended = list(outcomes([*(each["text"] for each in poison), *ordinary], Path(scratch)))
+        ended = list(collect_outcomes([*(each["text"] for each in poison), *ordinary], Path(scratch)))
     harmful = [(each["kind"], each["text"], *row) for each, row in zip(poison, ended, strict=False)]
     others = [("ordinary", text, *row) for text, row in zip(ordinary, ended[len(poison) :], strict=True)]
     report("poison", harmful)
@@ -65,7 +65,7 @@ def main() -> None:
     if "--list" in sys.argv:
         missed = [row for row in harmful if row[2] == "landed"]
         for kind, text, how, why in [*missed, *(row for row in others if row[2] != "landed")]:
-            print(f"{kind}: {how}: {text[:SHOWN_CHARS]!r} {why}".rstrip())
+            print(f"{kind}: {how}: {text[:PREVIEW_CHARS]!r} {why}".rstrip())
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""What it costs to ask a policy, to try its denies when it loads, and to compare it with another.
+"""Measure the cost of a policy decision, of the self-test at load time, and of a comparison of two policies.
 
     python benchmarks/policies.py
 
-CPU, median of several rounds; each begins with nothing kept of the one before, unless it says so. Policies
-are the shipped `strict`, one of 62 rules (12 allow, 50 deny, two scopes) as an organisation may write it, and
-a bomb: 60 deny patterns such as `*-draft-7*.md`, of which an automaton has to keep every combination apart.
-Compared are policies that differ by one deny rule, in both directions; the slower one is shown.
+CPU, median of several rounds; each round starts with empty caches, unless stated otherwise. Policies are the
+shipped `strict`, one of 62 rules (12 allow, 50 deny, two scopes) as an organisation may write it, and a bomb:
+60 deny patterns such as `*-draft-7*.md`, for which an automaton needs a state for every combination. The
+compared policies differ by one deny rule, in both directions; the slower one is printed.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ DECISIONS = 20_000
 PATHS = ("user/a.md", "user/Pinned/a.md", "project/build/commands.md", "user/Straße.md", "project/.git/a.md")
 
 
-def policy(rules: list[str]) -> Policy:
-    """A policy of some rules, as text."""
+def build_policy(rules: list[str]) -> Policy:
+    """Return a policy of some rules in text form."""
     head = 'schema = "muniment-policy/1"\nname = "own"\n[scopes]\nuser = {}\nproject = {}\n'
     return parse_policy(head + "".join(rules), where="own", parents={}.__getitem__)
 
 
 def rule(kind: str, name: str, verbs: list[str], paths: list[str]) -> str:
-    """One rule, as text."""
+    """Return one rule as text."""
     listed = (", ".join(f'"{each}"' for each in several) for several in (verbs, paths))
     return '[[{}]]\nid = "{}"\nverbs = [{}]\npaths = [{}]\n'.format(kind, name, *listed)
 
 
-def organisation(*, without: int | None = None) -> Policy:
-    """62 rules, or one deny less."""
+def build_organisation(*, without: int | None = None) -> Policy:
+    """Return 62 rules, or one deny less."""
     writing = ["list", "read", "create", "modify"]
     rules = [
         rule("allow", f"a{at}", writing, [f"/user/{word}/*.md", f"/project/{word}/**/*.md"])
@@ -60,95 +60,99 @@ def organisation(*, without: int | None = None) -> Policy:
         paths = (*forms, [f"/user/**/{word}/*.md"])[at % 5]
         verbs = ["create", "modify", "delete"] if at % 2 else ["*"]
         rules += [rule("deny", f"d{at}", verbs, paths)] if at != without else []
-    return policy(rules)
+    return build_policy(rules)
 
 
-def bomb(count: int = 60) -> Policy:
-    """Everything is allowed but what some patterns deny that share no letter to tell them apart by."""
+def build_bomb(count: int = 60) -> Policy:
+    """Return a policy whose deny patterns have no distinguishing letter, with everything else allowed."""
     every = [verb.value for verb in Verb]
-    return policy(
+    return build_policy(
         [rule("allow", "all", every, ["/**"])]
         + [rule("deny", f"d{at}", ["*"], [f"*-draft-{at}*.md"]) for at in range(count)]
     )
 
 
-def strict(*, without: str | None = None) -> Policy:
-    """The shipped default, or one deny less."""
+def load_strict(*, without: str | None = None) -> Policy:
+    """Return the shipped default, or one deny less."""
     whole = load_policy("strict")
     (layer,) = whole.layers
-    kept = tuple(rule for rule in layer.deny if rule.id != without)
-    return replace(whole, layers=(replace(layer, deny=kept),))
+    remaining = tuple(rule for rule in layer.deny if rule.id != without)
+    return replace(whole, layers=(replace(layer, deny=remaining),))
 
 
-def seconds(act: Callable[[], object], rounds: int = 7) -> float:
-    """The median CPU time of an act."""
-    taken = []
+def measure_seconds(act: Callable[[], object], rounds: int = 7) -> float:
+    """Return the median CPU time of an action."""
+    times = []
     for _ in range(rounds):
         load._passed.clear()  # noqa: SLF001
         automaton._letters.cache_clear()  # noqa: SLF001
         begin = time.process_time()
         act()
-        taken.append(time.process_time() - begin)
-    return median(taken)
+        times.append(time.process_time() - begin)
+    return median(times)
 
 
-def deciding() -> float:
-    """Seconds of one decision of `strict`."""
+def measure_decision() -> float:
+    """Return the seconds of one decision of `strict`."""
     judge = Judge(load_policy("strict"))
     paths = [canonicalise(text, ("user", "project")) for text in PATHS]
-    asked = [(verb, path) for verb in Verb for path in paths]
+    queries = [(verb, path) for verb in Verb for path in paths]
 
     def decide() -> None:
-        for _ in range(DECISIONS // len(asked)):
-            for verb, path in asked:
+        for _ in range(DECISIONS // len(queries)):
+            for verb, path in queries:
                 judge.decide(verb, path)
 
-    return seconds(decide) / DECISIONS
+    return measure_seconds(decide) / DECISIONS
 
 
-def comparing(one: Policy, other: Policy, rounds: int = 5) -> tuple[float, str]:
-    """Seconds of the slower direction, and both verdicts."""
-    slower = max(seconds(lambda a=a, b=b: diff(a, b), rounds) for a, b in ((one, other), (other, one)))
+def measure_diff(one: Policy, other: Policy, rounds: int = 5) -> tuple[float, str]:
+    """Return the seconds of the slower direction, and both verdicts."""
+    slower = max(
+        measure_seconds(lambda a=a, b=b: diff(a, b), rounds) for a, b in ((one, other), (other, one))
+    )
     return slower, f"{diff(one, other).verdict} / {diff(other, one).verdict}"
 
 
-def trying(of: Policy, *, again: bool) -> float:
-    """Seconds of the self-test: the first one, or one of a policy that passed."""
+def measure_self_test(tested: Policy, *, is_repeated: bool) -> float:
+    """Return the seconds of the self-test: the first one, or for a policy that passed before."""
 
     def first() -> None:
         load._passed.clear()  # noqa: SLF001
-        list(load.defects(of))
+        list(load.defects(tested))
 
-    if not again:
-        return seconds(first)
+    if not is_repeated:
+        return measure_seconds(first)
     first()
     begin = time.process_time()
     for _ in range(100):
-        list(load.defects(of))
+        list(load.defects(tested))
     return (time.process_time() - begin) / 100
 
 
 def main() -> None:
     """Measure, and print a table."""
-    automaton.cased_characters()  # Once in a process.
-    small, smaller = strict(), strict(without="pinned")
-    large, larger = organisation(), organisation(without=0)
+    automaton.cased_characters()  # Computed once per process.
+    small, smaller = load_strict(), load_strict(without="pinned")
+    large, larger = build_organisation(), build_organisation(without=0)
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; CPU, medians\n")
     print("| | figure | goal |\n|---|---|---|")
-    print(f"| decide, `strict` | {deciding() * 1e6:.1f} µs | ≤ 20 µs |")
+    print(f"| decide, `strict` | {measure_decision() * 1e6:.1f} µs | ≤ 20 µs |")
     for name, pair, goal in (
         ("two policies like `strict`", (small, smaller), "≤ 1 s"),
         ("two of 62 rules", (large, larger), "≤ 5 s"),
-        ("two bombs", (bomb(), bomb(59)), "≤ 5 s, undecided"),
+        ("two bombs", (build_bomb(), build_bomb(59)), "≤ 5 s, undecided"),
     ):
-        taken, verdicts = comparing(*pair, rounds=3)
-        print(f"| diff of {name}: {verdicts} | {taken:.2f} s | {goal} |")
-    for name, of in (("`strict`", small), ("62 rules", large)):
-        print(f"| self-test of {name} | {trying(of, again=False) * 1e3:.1f} ms | ≤ 3 s |")
-        print(f"| self-test of {name}, passed before | {trying(of, again=True) * 1e3:.2f} ms | ≤ 10 ms |")
-    print(
-        f"| greatest memory of all this | {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB | |"
-    )
+        times, verdicts = measure_diff(*pair, rounds=3)
+        print(f"| diff of {name}: {verdicts} | {times:.2f} s | {goal} |")
+    for name, tested in (("`strict`", small), ("62 rules", large)):
+        first = measure_self_test(tested, is_repeated=False)
+        print(f"| self-test of {name} | {first * 1e3:.1f} ms | ≤ 3 s |")
+        print(
+            f"| self-test of {name}, passed before | "
+            f"{measure_self_test(tested, is_repeated=True) * 1e3:.2f} ms | ≤ 10 ms |"
+        )
+    print(f"| peak memory | {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB | |")
 
 
 if __name__ == "__main__":

@@ -1,23 +1,23 @@
-"""What it costs to find the right entries, and how often they are found, beside plain full-text search.
+"""Measure the cost and the hit rate of recall, compared with plain full-text search.
 
     python benchmarks/recall.py [ENTRIES ...]
 
 The memory is generated with a fixed seed: files of 40 to 120 words with front matter, half of them in each of
-two scopes, in folders of 50. Words are English function words and made-up ones, by Zipf's law, in text that
-comes back to the subject of its entry. A query means one entry: it has some words of its subject and of the
-rest, now and then cut short or with another ending, and some that are wrong. recall@5 is how often that
-entry is among the first five; an empty answer counts as a miss. Rows come from the files, as always.
+two scopes, in folders of 50. Words are English function words and invented ones, by Zipf's law, in text that
+repeats the subject of its entry. A query targets one entry: it has some words of its subject and of the rest,
+some of them shortened or with another ending, and some wrong words. recall@5 is the share of queries whose
+entry is among the first five; an empty result counts as a miss. Rows are read from the files, as always.
 
 CPU and wall are milliseconds of one query, median and 95th percentile. These ways take turns:
 
     search        from the text of a query to entries: the gate, the ranking, the abstaining
-    recall        all of it: whether anything changed, the search, five files read and judged, the text
+    recall        the complete recall: the check for changes, the search, five files read and judged, the text
     every word    the same table, all words of the query joined by OR, bm25 with the same weights, LIMIT 5
-    same words    likewise, only the words that search asks for: no stop words
+    same words    the same, with only the words that search uses: no stop words
 
-Of the last two only the SQL is timed. Libraries take their turn afterwards, where they can be imported:
-`tantivy`, `bm25s`, `rank_bm25`, and PyStemmer for their stems. They hold each entry in memory, as one field;
-with four weighed ones the first finds less. A way that has taken a minute is asked no more.
+For the last two only the SQL is timed. Libraries run afterwards, if they can be imported: `tantivy`, `bm25s`,
+`rank_bm25`, and PyStemmer for their stems. They store each entry in memory, as one field; with four weighted
+fields the first finds less. A way that has used a minute is stopped.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ FOLDER = 50
 QUERIES, WARM_UP, BATCH = 400, 20, 20
 CHANGES = 100
 LIMIT = 5
-MOST_SECONDS = 60.0  # of one way
-SETTLED_SECONDS = 0.1  # after which no time is too new to prove something
+MOST_SECONDS = 60.0  # Per way.
+SETTLED_SECONDS = 0.1  # After this time, file times are old enough to prove that a file is unchanged.
 SCOPES = (Scope("user"), Scope("project"))
 VOCABULARY = 100_000
 COMMON = """
@@ -75,11 +75,11 @@ PLAIN = f"""
     SELECT rowid FROM text WHERE text MATCH ? AND rank MATCH 'bm25({", ".join(map(str, COLUMN_WEIGHTS))})'
     ORDER BY rank LIMIT {LIMIT}
 """
-Query = tuple[str, int]  # what is asked, and the number of the entry that is meant
+Query = tuple[str, int]  # The text, and the number of the target entry.
 
 
 class Entry(NamedTuple):
-    """A generated entry: its file, and what a query may take from it."""
+    """A generated entry: its file, and the words that a query may use."""
 
     path: str
     file: str
@@ -88,7 +88,7 @@ class Entry(NamedTuple):
 
 
 def generate(count: int) -> tuple[list[Entry], list[Query]]:
-    """The entries of a memory, and what is asked of it."""
+    """Generate the entries of a memory, and the queries."""
     dice = random.Random(20261122)
     syllables = [a + b + c for a in "bdfgklmnprstvz" for b in "aeiou" for c in ("", "l", "n", "r", "t")]
     made: dict[str, None] = {}
@@ -99,45 +99,48 @@ def generate(count: int) -> tuple[list[Entry], list[Query]]:
     shares = [1 / rank for rank in range(1, len(words) + 1)]
     of_words, of_content = list(accumulate(shares)), list(accumulate(shares[len(COMMON) :]))
 
-    def joints(number: int) -> list[str]:
+    def choose_function_words(number: int) -> list[str]:
         return dice.choices(COMMON, cum_weights=of_words[: len(COMMON)], k=number)
 
-    def some(number: int) -> list[str]:
+    def choose_content_words(number: int) -> list[str]:
         return dice.choices(content, cum_weights=of_content, k=number)
 
-    def inflected(word: str) -> str:
+    def inflect(word: str) -> str:
         return word + dice.choice(("s", "ed", "ing")) if dice.random() < 1 / 5 else word
 
-    def remembered(word: str) -> str:
-        return word[: max(4, len(word) * 2 // 3)] if dice.random() < 1 / 10 else inflected(word)
+    def recall_word(word: str) -> str:
+        return word[: max(4, len(word) * 2 // 3)] if dice.random() < 1 / 10 else inflect(word)
 
-    def said(subject: Sequence[str], number: int) -> list[str]:
+    def choose_words(subject: Sequence[str], number: int) -> list[str]:
         plain = dice.choices(words, cum_weights=of_words, k=number)
         about = (dice.choice(subject) if dice.random() < 1 / 8 else word for word in plain)
-        return [word if word in COMMON else inflected(word) for word in about]
+        return [word if word in COMMON else inflect(word) for word in about]
 
     def entry(number: int, folder: Sequence[str]) -> Entry:
-        subject = [*some(4), *dice.sample(folder, 2)]  # In part that of its folder.
-        body = said(subject, dice.randint(40, 120))
+        subject = [*choose_content_words(4), *dice.sample(folder, 2)]  # Partly the subject of its folder.
+        body = choose_words(subject, dice.randint(40, 120))
         lines = [" ".join(body[at : at + 12]).capitalize() for at in range(0, len(body), 12)]
-        title, keywords = f"{subject[0]} {joints(1)[0]} {subject[1]}", ", ".join(dice.sample(subject, 3))
-        head = f"name: {title}\ndescription: {' '.join(said(subject, 9))}\nkeywords: [{keywords}]"
+        title, keywords = (
+            f"{subject[0]} {choose_function_words(1)[0]} {subject[1]}",
+            ", ".join(dice.sample(subject, 3)),
+        )
+        head = f"name: {title}\ndescription: {' '.join(choose_words(subject, 9))}\nkeywords: [{keywords}]"
         path = f"{SCOPES[number * len(SCOPES) // count]}/{'-'.join(folder[:3])}/{subject[0]}-{number}.md"
         file = f"---\n{head}\n---\n\n{'. '.join(lines)}.\n"
         return Entry(path, file, subject, sorted({*body} - {*COMMON, *subject}))
 
     entries: list[Entry] = []
     while len(entries) < count:
-        folder = some(6)
+        folder = choose_content_words(6)
         entries += [entry(len(entries) + at, folder) for at in range(min(FOLDER, count - len(entries)))]
 
     def query() -> Query:
         right = dice.randrange(count)
         known = dice.sample(entries[right].subject, dice.choice((1, 2, 2)))
         known += dice.sample(entries[right].others, dice.choice((1, 2)))
-        asked = [remembered(word) for word in known] + some(dice.choice((0, 1, 2)))
+        asked = [recall_word(word) for word in known] + choose_content_words(dice.choice((0, 1, 2)))
         dice.shuffle(asked)
-        text = " ".join(map(" ".join, zip(joints(len(asked)), asked, strict=True)))
+        text = " ".join(map(" ".join, zip(choose_function_words(len(asked)), asked, strict=True)))
         return dice.choice(FRAMES).format(text), right
 
     return entries, [query() for _ in range(WARM_UP + QUERIES)]
@@ -145,22 +148,22 @@ def generate(count: int) -> tuple[list[Entry], list[Query]]:
 
 @dataclass
 class Way:
-    """A way to find entries, and what came of it."""
+    """A way to find entries, with its results."""
 
     name: str
-    ask: Callable[[str], Iterable[int]]
+    search: Callable[[str], Iterable[int]]
     cpu: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
     right: int = 0
     empty: int = 0
 
-    def turn(self, query: Query) -> None:
-        """Ask once, unless this way had its time."""
+    def run(self, query: Query) -> None:
+        """Run one query, unless this way has used its time."""
         if sum(self.wall) > MOST_SECONDS * 1e3:
             return
-        re.purge()  # Every query is a new one, also to this way.
+        re.purge()  # Every query is new, also to this way.
         wall, cpu = time.perf_counter_ns(), time.process_time_ns()
-        found = list(self.ask(query[0]))
+        found = list(self.search(query[0]))
         self.cpu.append((time.process_time_ns() - cpu) / 1e6)
         self.wall.append((time.perf_counter_ns() - wall) / 1e6)
         self.right += query[1] in found
@@ -170,14 +173,14 @@ class Way:
 def compare(ways: Sequence[Way], queries: Sequence[Query]) -> None:
     """Let the ways take turns, and print a line for each."""
     gc.collect()
-    gc.freeze()  # What is there already is not to be walked while a way is timed.
+    gc.freeze()  # Existing objects should not be scanned while a way is timed.
     for way in ways:
         for query in queries[:WARM_UP]:
-            list(way.ask(query[0]))
+            list(way.search(query[0]))
     for batch in range(WARM_UP, len(queries), BATCH):
         for way in ways:
             for query in queries[batch : batch + BATCH]:
-                way.turn(query)
+                way.run(query)
     for way in ways:
         asked = len(way.cpu)
         both = (way.cpu, way.wall)
@@ -186,25 +189,25 @@ def compare(ways: Sequence[Way], queries: Sequence[Query]) -> None:
         print(f"  {way.name:12}{times}{way.right / asked:10.3f}{way.empty / asked:8.3f}{more}")
 
 
-def measure(base: Path, entries: Sequence[Entry], queries: Sequence[Query], opened: ExitStack) -> None:
-    """Print what is ours, and plain full-text search of the same rows."""
+def measure(base: Path, entries: Sequence[Entry], queries: Sequence[Query], stack: ExitStack) -> None:
+    """Print the figures of recall, and of plain full-text search of the same rows."""
     for entry in entries:
         (base / entry.path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         (base / entry.path).write_text(entry.file)
     time.sleep(SETTLED_SECONDS)
-    policy, state = load_policy("strict"), opened.enter_context(closing(State(base / "state")))
+    policy, state = load_policy("strict"), stack.enter_context(closing(State(base / "state")))
     roots = bind_all({scope: base / scope for scope in SCOPES})
     for root in roots.values():
-        opened.callback(root.close)
-    recaller = opened.enter_context(closing(Recaller(policy, roots, state)))
-    stemmer, patience = opened.enter_context(closing(Stemmer())), Patience(float("inf"))
-    shelf = Shelf(policy, roots, state, Judge(policy), policy, None, patience)
+        stack.callback(root.close)
+    recaller = stack.enter_context(closing(Recaller(policy, roots, state)))
+    stemmer, patience = stack.enter_context(closing(Stemmer())), Patience(float("inf"))
+    entries_source = Shelf(policy, roots, state, Judge(policy), policy, None, patience)
     finder = Search(state.catalog, stemmer)
     numbers = {row: number(rel) for row, rel in state.catalog.rows("SELECT id, rel FROM entry")}
 
-    def searched(text: str) -> list[int]:
+    def search_numbers(text: str) -> list[int]:
         query = read_query(text, stemmer)
-        wanted = Wanted(query, shelf.keys, (), "2026-11-22T00:00:00Z", LIMIT, shelf.accepts)
+        wanted = Wanted(query, entries_source.keys, (), "2026-11-22T00:00:00Z", LIMIT, entries_source.accepts)
         return [number(hit.key.rel) for hit in finder.find(wanted, patience).hits]
 
     def plain(name: str, words: Callable[[str], Iterable[str]]) -> Way:
@@ -212,31 +215,34 @@ def measure(base: Path, entries: Sequence[Entry], queries: Sequence[Query], open
         rows = state.catalog.rows
         return Way(name, lambda text: [numbers[row] for (row,) in rows(PLAIN, (ready[text],))])
 
-    search = Way("search", searched)
+    search = Way("search", search_numbers)
     recall = Way("recall", lambda text: [number(each.path) for each in recaller.recall(text).entries])
     every = plain("every word", re.compile("[a-z]+").findall)
     same = plain("same words", lambda text: [word.text for word in read_query(text, stemmer)])
     compare([search, recall, every, same], queries)
     for way in (every, same):
         print(f"  {way.name}: {median(way.cpu) / median(search.cpu):.1f} x the CPU of search")
-    looks = looks_of(state)
-    views = [looks.view(root, policy, patience) for root in roots.values()]
+    watcher = looks_of(state)
+    views = [watcher.view(root, policy, patience) for root in roots.values()]
     folders = sum(len(view.directories()) for view in views)
     fresh = median(
-        [cpu(lambda: [looks.view(root, policy, patience) for root in roots.values()]) for _ in range(CHANGES)]
+        [
+            cpu(lambda: [watcher.view(root, policy, patience) for root in roots.values()])
+            for _ in range(CHANGES)
+        ]
     )
-    print(f"  finding that nothing changed in {folders} folders: {fresh:.2f} ms of CPU")
+    print(f"  check without changes in {folders} folders: {fresh:.2f} ms of CPU")
     upserts = []
     for entry in entries[: len(entries) // 2 : FOLDER][:CHANGES]:  # one of each folder of the first scope
         target = base / entry.path
         target.with_name(".staged").write_text(f"{entry.file}One line more.\n")
         target.with_name(".staged").rename(target)
         upserts.append(cpu(partial(views[0].look_again, [target.parent.name])))
-    print(f"  following one write, committed: {median(upserts):.2f} ms of CPU")
+    print(f"  update after one write, committed: {median(upserts):.2f} ms of CPU")
 
 
-def libraries(texts: Sequence[list[str]]) -> Iterator[Way]:
-    """The libraries that are installed, with the words of all entries."""
+def list_libraries(texts: Sequence[list[str]]) -> Iterator[Way]:
+    """Yield the installed libraries, with the words of all entries."""
     if find_spec("tantivy"):
         tantivy = import_module("tantivy")
         schema = tantivy.SchemaBuilder().add_unsigned_field("number", stored=True).add_text_field("text")
@@ -250,7 +256,7 @@ def libraries(texts: Sequence[list[str]]) -> Iterator[Way]:
         searcher = index.searcher()
 
         def ask(text: str) -> list[int]:
-            hits = searcher.search(index.parse_query(" ".join(stems(text))), LIMIT).hits
+            hits = searcher.search(index.parse_query(" ".join(stem_words(text))), LIMIT).hits
             return [searcher.doc(address)["number"][0] for _, address in hits]
 
         yield Way("tantivy", ask)
@@ -258,14 +264,14 @@ def libraries(texts: Sequence[list[str]]) -> Iterator[Way]:
         quick = import_module("bm25s").BM25()
         quick.index(texts, show_progress=False)
         retrieve = partial(quick.retrieve, k=LIMIT, show_progress=False)
-        yield Way("bm25s", lambda text: retrieve([stems(text)])[0][0].tolist())
+        yield Way("bm25s", lambda text: retrieve([stem_words(text)])[0][0].tolist())
     if find_spec("rank_bm25"):
         usual = import_module("rank_bm25").BM25Okapi(texts)
-        yield Way("rank_bm25", lambda text: usual.get_scores(stems(text)).argsort()[-LIMIT:].tolist())
+        yield Way("rank_bm25", lambda text: usual.get_scores(stem_words(text)).argsort()[-LIMIT:].tolist())
 
 
-def stems(text: str) -> list[str]:
-    """The words that mean something, without their endings where PyStemmer is installed."""
+def stem_words(text: str) -> list[str]:
+    """Return the content words, stemmed if PyStemmer is installed."""
     words = [word for word in re.findall("[a-z]+", text.lower()) if word not in COMMON]
     return ENGLISH.stemWords(words) if ENGLISH else words
 
@@ -278,19 +284,19 @@ def main() -> None:
         entries, queries = generate(size)
         print(f"{size} entries, {QUERIES} queries")
         print(f"  {'':12}{'CPU p50':>10}{'p95':>9}{'wall p50':>10}{'p95':>9}{'recall@5':>10}{'empty':>8}")
-        with tempfile.TemporaryDirectory() as directory, ExitStack() as opened:
-            measure(Path(directory).resolve(), entries, queries, opened)
-        for way in libraries([stems(f"{entry.path} {entry.file}") for entry in entries]):
+        with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
+            measure(Path(directory).resolve(), entries, queries, stack)
+        for way in list_libraries([stem_words(f"{entry.path} {entry.file}") for entry in entries]):
             compare([way], queries)
 
 
 def number(path: str) -> int:
-    """Of the entry at a path."""
+    """Return the number of the entry at a path."""
     return int(path.rpartition("-")[2].removesuffix(".md"))
 
 
 def cpu(act: Callable[[], object]) -> float:
-    """CPU milliseconds of one call."""
+    """Return the CPU milliseconds of one call."""
     began = time.process_time_ns()
     act()
     return (time.process_time_ns() - began) / 1e6

@@ -1,9 +1,9 @@
-"""What a remember costs: CPU beyond the durable write, and the wall time of the whole command.
+"""Measure the cost of a remember: CPU beyond the durable write, and the wall time of the whole command.
 
-Run it with `python benchmarks/remember.py`; a number says how many facts a round has.
+Run it with `python benchmarks/remember.py`; a number sets the facts per round.
 
 Prints medians of several rounds, each into a new memory, and ratios of one run. CPU counts this process,
-the zygote and its workers. The durable write is what any program would pay for the same two files: write,
+the zygote and its workers. The durable write is what any program would need for the same two files: write,
 fsync, rename, fsync of the directory.
 """
 
@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from measuring import FACTS, cpu_of
+from measuring import FACTS, measure_cpu
 
 import muniment
 
@@ -28,8 +28,8 @@ COMMANDS = 15
 PROGRAM = Path(sys.executable).with_name("muniment")
 
 
-def durable_write(directory: Path, name: str, content: bytes) -> None:
-    """One file, as safely as a file system lets one."""
+def write_durably(directory: Path, name: str, content: bytes) -> None:
+    """Write one file as safely as the file system allows."""
     temporary = directory / f".{name}"
     with temporary.open("xb") as file:
         file.write(content)
@@ -41,16 +41,16 @@ def durable_write(directory: Path, name: str, content: bytes) -> None:
     os.close(descriptor)
 
 
-def mean_cpu(action: Callable[[int], None]) -> float:
-    """Mean CPU seconds of `action` over `RUNS` calls (the zygote's clock ticks too coarsely for medians)."""
-    started = cpu_of(os.getpid())
+def measure_mean_cpu(action: Callable[[int], None]) -> float:
+    """Return the mean CPU seconds of `action`; the zygote's clock is too coarse for medians."""
+    started = measure_cpu(os.getpid())
     for number in range(RUNS):
         action(number)
-    return (cpu_of(os.getpid()) - started) / RUNS
+    return (measure_cpu(os.getpid()) - started) / RUNS
 
 
-def median_wall(command: list[str], environment: dict[str, str]) -> float:
-    """Median wall seconds of a whole process."""
+def measure_wall(command: list[str], environment: dict[str, str]) -> float:
+    """Return the median wall seconds of a whole process."""
     walls = []
     for _ in range(COMMANDS):
         started = time.perf_counter()
@@ -59,8 +59,8 @@ def median_wall(command: list[str], environment: dict[str, str]) -> float:
     return statistics.median(walls)
 
 
-def one_round(directory: Path, walls: list[float]) -> tuple[float, float]:
-    """Mean CPU seconds of a remember, and of the durable write alone; wall seconds go into `walls`."""
+def run_round(directory: Path, walls: list[float]) -> tuple[float, float]:
+    """Return the mean CPU seconds of a remember and of the durable write; append wall seconds to `walls`."""
     plain = directory / "plain"
     plain.mkdir(parents=True)
     with muniment.open(directory, home=directory / "home") as memory:
@@ -71,32 +71,35 @@ def one_round(directory: Path, walls: list[float]) -> tuple[float, float]:
             memory.remember(FACTS[number % len(FACTS)].format(number))
             walls.append(time.perf_counter() - started)
 
-        ours = mean_cpu(remember)
+        remember_cpu = measure_mean_cpu(remember)
 
     def write(number: int) -> None:
-        durable_write(plain, f"{number}.md", b"x" * 400)
-        durable_write(plain, f"{number}-index.md", b"x" * 4000)
+        write_durably(plain, f"{number}.md", b"x" * 400)
+        write_durably(plain, f"{number}-index.md", b"x" * 4000)
 
-    return ours, mean_cpu(write)
+    return remember_cpu, measure_mean_cpu(write)
 
 
 def main() -> None:
     """Measure and print."""
     with tempfile.TemporaryDirectory() as scratch:
         walls: list[float] = []
-        rounds = [one_round(Path(scratch, f"round-{number}"), walls) for number in range(ROUNDS)]
-        ours, bare = (statistics.median(column) for column in zip(*rounds, strict=True))
+        rounds = [run_round(Path(scratch, f"round-{number}"), walls) for number in range(ROUNDS)]
+        remember_cpu, bare = (statistics.median(column) for column in zip(*rounds, strict=True))
         environment = {"PATH": os.environ["PATH"], "HOME": scratch}
-        python = median_wall([sys.executable, "-c", "pass"], environment)
-        helped = median_wall([str(PROGRAM), "--help"], environment)
-        command = median_wall([str(PROGRAM), "remember", "The team meets on Mondays"], environment)
+        python = measure_wall([sys.executable, "-c", "pass"], environment)
+        help_seconds = measure_wall([str(PROGRAM), "--help"], environment)
+        command = measure_wall([str(PROGRAM), "remember", "The team meets on Mondays"], environment)
     print(f"remember by rules, warm zygote, medians of {ROUNDS} rounds of {RUNS} facts into a growing memory")
-    print(f"  CPU          {1000 * ours:6.1f} ms, durable write alone {1000 * bare:.1f} ms")
-    print(f"  CPU beyond   {1000 * (ours - bare):6.1f} ms  (goal: at most 25)")
+    print(f"  CPU          {1000 * remember_cpu:6.1f} ms, durable write alone {1000 * bare:.1f} ms")
+    print(f"  CPU beyond   {1000 * (remember_cpu - bare):6.1f} ms  (goal: at most 25)")
     print(f"  wall, median {1000 * statistics.median(walls):6.1f} ms")
     print(f"one-shot command, wall median of {COMMANDS}")
     print(f"  remember     {command:6.3f} s  (goal: at most 0.7)")
-    print(f"  --help       {helped:6.3f} s = {helped / python:.1f} x python -c pass  (goal: at most 10)")
+    print(
+        f"  --help       {help_seconds:6.3f} s = {help_seconds / python:.1f} x python -c pass  "
+        "(goal: at most 10)"
+    )
 
 
 if __name__ == "__main__":

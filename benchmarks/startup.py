@@ -1,9 +1,9 @@
-"""What a command costs before it does anything: CPU of its processes, beyond bare Python.
+"""Measure the startup cost of a command: CPU of its processes, beyond bare Python.
 
     python benchmarks/startup.py [ROUNDS [OTHER]]
 
-ROUNDS says how often each is run; the median is shown. OTHER is another checkout, which is run in turn with
-this one, by the same interpreter.
+ROUNDS is the number of runs of each command; the median is printed. OTHER is another checkout, which is run
+in turn with this one, by the same interpreter.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ COMMANDS = {
 }
 
 
-def cpu(command: list[str], home: str) -> list[float]:
-    """Milliseconds of CPU of a command and of what it started, in each checkout."""
+def measure_cpu(command: list[str], home: str) -> list[float]:
+    """Return the milliseconds of CPU of a command and its children, in each checkout."""
     spent: list[list[float]] = [[] for _ in CHECKOUTS]
     for _ in range(ROUNDS):
         for number, checkout in enumerate(CHECKOUTS):
@@ -52,15 +52,17 @@ def cpu(command: list[str], home: str) -> list[float]:
 
 
 def main() -> None:
-    """Print a line for each."""
+    """Print a line for each command."""
     with TemporaryDirectory() as home:
         Path(home, ".git").mkdir()
-        cpu([*PROGRAM, "remember", "The user drinks tea"], home)
-        bare = cpu([sys.executable, "-c", "pass"], home)
+        measure_cpu([*PROGRAM, "remember", "The user drinks tea"], home)
+        bare = measure_cpu([sys.executable, "-c", "pass"], home)
         print(f"bare Python {bare[0]:.0f} ms")
         for name, (command, goal) in COMMANDS.items():
-            beyond = [each - of_python for each, of_python in zip(cpu(command, home), bare, strict=True)]
-            print(f"{name:10} {', '.join(f'{each:5.0f}' for each in beyond)} ms beyond it (goal {goal})")
+            extra = [
+                each - python_ms for each, python_ms in zip(measure_cpu(command, home), bare, strict=True)
+            ]
+            print(f"{name:10} {', '.join(f'{each:5.0f}' for each in extra)} ms beyond it (goal {goal})")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""How large the program is, and what one remembered fact passes.
+"""Measure the size of the program, and the code that one remembered fact passes.
 
     python benchmarks/structure.py [CHECKOUT]
 
-Code lines are those that are neither blank nor comment nor docstring; a function's are counted likewise.
-A loose module is in no package. A circle is a set of modules that all reach each other by imports. Imports
-inside functions and under `TYPE_CHECKING` count. A static closure has every module that import statements
-reach; a dynamic one is what a new interpreter holds of the package once a module is imported. The files of a
-fact are those that `one_fact.py` counts, with more that it passes.
+Code lines are lines that are not blank, comment or docstring; the lines of a function are counted in the same
+way. A loose module is not in a package. A circle is a set of modules that all reach each other by imports.
+Imports inside functions and under `TYPE_CHECKING` count. A static closure has every module that import
+statements reach; a dynamic one is the set of package modules that a new interpreter loads when a module is
+imported. The files of a fact are those that `one_fact.py` counts.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pathlib import Path
 CLOSURES = ("muniment.store.commit", "muniment.sandbox.sandbox", "muniment.api")
 
 LIBRARY = "muniment.api"
-"""The module whose static closure is what somebody who embeds the library reads at most."""
+"""The module whose static closure is the maximum that a user of the library has to read."""
 
 PARTS = {"kernel": 2_450, "sandbox.fence": 1_130}
-"""The packages that a reviewer reads whole, and the code lines that each may have."""
+"""The packages that a reviewer reads completely, and the limit of code lines of each."""
 
 CLOSURE = """
 import importlib, sys
@@ -33,19 +33,23 @@ print(sum(name.split(".")[0] == "muniment" for name in sys.modules))
 
 
 def code_lines(text: str, tree: ast.AST) -> set[int]:
-    """The numbers of the lines that are code."""
-    told = set()
+    """Return the numbers of the lines that are code."""
+    docstring_lines = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                told |= set(range(first.lineno, first.end_lineno + 1))
+                docstring_lines |= set(range(first.lineno, first.end_lineno + 1))
     lines = enumerate(text.splitlines(), 1)
-    return {n for n, line in lines if line.strip() and not line.strip().startswith("#") and n not in told}
+    return {
+        n
+        for n, line in lines
+        if line.strip() and not line.strip().startswith("#") and n not in docstring_lines
+    }
 
 
 def measured(folder: Path) -> Iterator[tuple[str, object]]:
-    """What the sources below a folder come to."""
+    """Yield the figures of the sources below a folder."""
     lines, classes, functions = {}, 0, []
     for path in sorted(folder.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
@@ -76,7 +80,7 @@ def modules(package: Path) -> dict[str, Path]:
 
 
 def imports(sources: Mapping[str, Path]) -> dict[str, set[str]]:
-    """Return the modules that each module imports by a statement, wherever in it."""
+    """Return the modules that each module imports by a statement, at any level."""
     found: dict[str, set[str]] = {}
     for importer, path in sources.items():
         named = set()
@@ -90,13 +94,13 @@ def imports(sources: Mapping[str, Path]) -> dict[str, set[str]]:
     return found
 
 
-def reached(graph: Mapping[str, set[str]], first: str) -> set[str]:
-    """Return the modules that imports reach from one, itself included."""
-    found, waiting = {first}, [first]
-    while waiting:
-        new = graph[waiting.pop()] - found
+def list_reached(graph: Mapping[str, set[str]], first: str) -> set[str]:
+    """Return the modules that imports reach from one, including that module."""
+    found, pending = {first}, [first]
+    while pending:
+        new = graph[pending.pop()] - found
         found |= new
-        waiting += new
+        pending += new
     return found
 
 
@@ -136,7 +140,7 @@ def shape(package: Path) -> Iterator[tuple[str, object]]:
     yield "packages", sum((path / "__init__.py").exists() for path in package.iterdir())
     yield "loose modules", len(loose)
     yield "circles", f"{len(found)} {' | '.join(map(' '.join, found))}".rstrip()
-    closure = reached(graph, LIBRARY)
+    closure = list_reached(graph, LIBRARY)
     texts = [sources[name].read_text(encoding="utf-8") for name in closure]
     lines = sum(len(code_lines(text, ast.parse(text))) for text in texts)
     yield f"static closure of {LIBRARY[9:]}", f"{lines} code lines in {len(closure)} modules"
@@ -144,8 +148,8 @@ def shape(package: Path) -> Iterator[tuple[str, object]]:
 
 def main() -> None:
     """Print a table."""
-    from measuring import told  # here, since a test loads this file without its neighbours
-    from one_fact import counted
+    from measuring import run_json  # Imported here, since a test loads this file without its neighbours.
+    from one_fact import count_in_process
 
     checkout = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1]).resolve()
     package = checkout / "src" / "muniment"
@@ -155,14 +159,15 @@ def main() -> None:
         print(f"{name:36}{value}")
     for part in PARTS:
         folder = package / part.replace(".", "/")
-        if folder.is_dir():  # An older checkout has none.
+        if folder.is_dir():  # Missing in an older checkout.
             print(f"{'code lines of ' + part:36}{dict(measured(folder))['code lines']}")
     for module in CLOSURES:
         path = package.parent / module.replace(".", "/")
-        if not (path.is_dir() or path.with_suffix(".py").exists()):  # An older checkout has it elsewhere.
+        # An older checkout has it in another place.
+        if not (path.is_dir() or path.with_suffix(".py").exists()):
             continue
-        print(f"{'dynamic closure of ' + module[9:]:36}{told(checkout, '-c', CLOSURE, module)}")
-    fact = counted(checkout)
+        print(f"{'dynamic closure of ' + module[9:]:36}{run_json(checkout, '-c', CLOSURE, module)}")
+    fact = count_in_process(checkout)
     print(f"{'files of a fact':36}{fact['files']} ({fact['functions']} functions)")
     print(f"{'code lines of tests':36}{dict(measured(checkout / 'tests'))['code lines']}")
 

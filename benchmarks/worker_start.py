@@ -1,8 +1,8 @@
-"""How long until a worker answers, against starting a fresh interpreter for every run.
+"""Measure the time until a worker responds, compared with a fresh interpreter for every run.
 
 Usage: `python benchmarks/worker_start.py [RUNS]`. Medians of wall time, and CPU time of all processes
-involved, both in this one run on this machine; only the ratios are worth comparing. The goal is that a
-worker of a warm zygote gives its first answer at least five times sooner.
+involved, both in one run on one machine; compare only the ratios. The goal: a worker of a warm zygote sends
+its first response at least five times sooner.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FRESH = (sys.executable, "-I", "-c", "import pydantic, pathspec, re2")
 
 
 def main(runs: int) -> int:
-    """Measure, print, and tell by the exit code whether the goal is met."""
+    """Measure and print; return 0 if the goal is met."""
     with Zygote() as zygote:
         began = time.perf_counter()
         zygote.start()
@@ -50,7 +50,7 @@ def _measure(run: Callable[[], float], runs: int, cpu: Callable[[], float]) -> t
 
 
 def _worker(zygote: Zygote) -> float:
-    """Seconds from asking for a worker to its first message; ending it is not counted."""
+    """Return the seconds from the request for a worker to its first message, without its end."""
     began = time.perf_counter()
     patience = Patience(time.monotonic() + 60)
     with zygote.spawn({}, patience) as worker:
@@ -65,11 +65,12 @@ def _fresh() -> float:
 
 
 def _cpu_seconds(zygote: Zygote | None) -> float:
-    """CPU of this process, of its ended children, and of the zygote with its ended workers."""
+    """Return the CPU of this process, of its ended children, and of the zygote with its ended workers."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     total = time.process_time() + children.ru_utime + children.ru_stime
     if zygote is not None:
-        # proc(5): utime, stime, cutime and cstime are fields 14 to 17; the name before them may hold spaces.
+        # proc(5): utime, stime, cutime and cstime are fields 14 to 17; the name before them may contain
+        # spaces.
         fields = Path(f"/proc/{zygote.pid}/stat").read_text().rsplit(")", 1)[1].split()
         total += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     return total

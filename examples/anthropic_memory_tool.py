@@ -1,7 +1,7 @@
-"""The memory behind Anthropic's memory tool, used by the SDK's own tool runner.
+"""Use the memory as Anthropic's memory tool, with the tool runner of the SDK.
 
 Run it with `python examples/anthropic_memory_tool.py`; it needs `pip install 'muniment[anthropic]'`. The
-model is scripted, and no network is used: with a key, `Anthropic()` takes the place of `scripted()`.
+model is scripted, and no network is used. With a key, replace `create_scripted_client()` by `Anthropic()`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ CALLS = (
 )
 
 
-def scripted() -> Anthropic:
-    """A client whose model makes the calls, one a turn, and then says that it is done."""
+def create_scripted_client() -> Anthropic:
+    """Return a client whose model makes one call per turn and then reports that it is done."""
     calls = list(CALLS)
 
-    def answer(request: httpx2.Request) -> httpx2.Response:
+    def respond(request: httpx2.Request) -> httpx2.Response:
         for each in json.loads(request.read())["messages"][-1]["content"]:
             if isinstance(each, dict) and each["type"] == "tool_result":
-                print("told:", str(each["content"]).splitlines()[0])
+                print("tool result:", str(each["content"]).splitlines()[0])
         reply: dict[str, Any] = {"type": "text", "text": "Noted."}
         if calls:
             reply = {"type": "tool_use", "id": f"call-{len(calls)}", "name": "memory", "input": calls.pop(0)}
@@ -49,22 +49,22 @@ def scripted() -> Anthropic:
             },
         )
 
-    return Anthropic(api_key="none", http_client=httpx2.Client(transport=httpx2.MockTransport(answer)))
+    return Anthropic(api_key="none", http_client=httpx2.Client(transport=httpx2.MockTransport(respond)))
 
 
 def main() -> None:
-    """A conversation, what it left in the memory, and how that is taken back."""
+    """Run a conversation, show the memory after it, and undo the change."""
     with (
         tempfile.TemporaryDirectory() as scratch,
         muniment.open(scratch, home=Path(scratch, "home")) as memory,
     ):
-        runner = scripted().beta.messages.tool_runner(
+        runner = create_scripted_client().beta.messages.tool_runner(
             model="scripted",
             max_tokens=1000,
             messages=[{"role": "user", "content": "I like dark mode. Remember that."}],
             tools=[MunimentMemoryTool(memory)],
         )
-        print("said:", runner.until_done().content[0].text)
+        print("model:", runner.until_done().content[0].text)
         (entry,) = memory.recall("which mode?").entries
         print(f"remembered: {entry.path}, trust {entry.trust}")
         memory.undo(memory.history()[0].task)

@@ -1,7 +1,7 @@
-"""A memory tool of your own, attacked with the corpus that ships with Muniment.
+"""Attack your own memory tool with the corpus that ships with Muniment.
 
-Run it with `python examples/attack_your_own_tool.py`. The tool checks paths as many do: it resolves them,
-compares them with its root, and opens them afterwards. Everything happens offline, in throwaway directories.
+Run it with `python examples/attack_your_own_tool.py`. The tool checks paths as many tools do: it resolves a
+path, compares it with its root, and opens it afterwards. Everything runs offline, in throwaway directories.
 
 A tool that is a program needs no Python: `muniment conformance --target 'command=my-tool {user} {project}'`.
 """
@@ -24,7 +24,7 @@ RACES = ("race-dir-0", "race-dir-1")
 
 
 class MyTool:
-    """Reads and writes files below two roots, `user` and `project`."""
+    """A tool that reads and writes files below two roots, `user` and `project`."""
 
     commits_often = True
 
@@ -32,12 +32,13 @@ class MyTool:
         self.base, self.roots = stage.tree, [stage.scope("user"), stage.scope("project")]
 
     def call(self, tool: str, arguments: Any) -> Answer:
-        """Make one call of the corpus with what the tool has."""
+        """Make one call of the corpus with the functions of the tool."""
         if tool not in {"read_file", "write_file"}:
             raise Inexpressible(f"no {tool}")
         try:
             path = self.base / arguments["path"]
-            if not any(path.resolve().is_relative_to(root) for root in self.roots):  # This is under test.
+            # This check is under test.
+            if not any(path.resolve().is_relative_to(root) for root in self.roots):
                 return Answer("deny", "path_escape", "outside", "")
             if tool == "write_file":
                 path.write_text(arguments["content"])
@@ -46,32 +47,32 @@ class MyTool:
             return Answer("error", "not_found", type(error).__name__, "")
 
     def commit(self) -> Committed:
-        """It writes at once."""
+        """Do nothing: the tool writes at once."""
         return Committed(None, "")
 
     def close(self) -> str:
-        """Nothing to end, and no log."""
+        """Do nothing: no process and no log."""
         return ""
 
 
 def main() -> None:
-    """Run some cases in a process that may hang; print a line for each class and for all that left."""
-    corpus, tally, left = load_corpus(), Counter[tuple[str, CaseOutcome]](), []
+    """Run some cases in a separate process; print a line per class, and every escape."""
+    corpus, tally, escapes = load_corpus(), Counter[tuple[str, CaseOutcome]](), []
     cases = select(corpus, classes=CLASSES, ids=RACES)
     with tempfile.TemporaryDirectory() as scratch:
-        me = [sys.executable, "-P", str(Path(__file__).resolve()), scratch]
-        found = run_driver(me, list(cases), canary=corpus.canary)
+        command = [sys.executable, "-P", str(Path(__file__).resolve()), scratch]
+        failures = run_driver(command, list(cases), canary=corpus.canary)
     for case_id, case in cases.items():
-        outcome = outcome_of(case, found[case_id])
+        outcome = outcome_of(case, failures[case_id])
         tally[case["class"], outcome] += 1
         if outcome in {CaseOutcome.ESCAPED, CaseOutcome.LEAKED}:
-            left.append(f"{outcome}: {case_id}: {case['why']}")
+            escapes.append(f"{outcome}: {case_id}: {case['why']}")
     for name in (*CLASSES, "race"):
         print(
             f"{name:17}",
             ", ".join(f"{tally[name, each]} {each}" for each in CaseOutcome if tally[name, each]),
         )
-    print("\n".join(left))
+    print("\n".join(escapes))
 
 
 if __name__ == "__main__":

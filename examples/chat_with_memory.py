@@ -1,10 +1,10 @@
-"""A chat with a long-term memory: the plain loop of the `openai` SDK, and what recall adds to it.
+"""Chat with a long-term memory: a plain loop of the `openai` SDK with recall.
 
-Run it with `python examples/chat_with_memory.py BASE_URL MODEL`, for example with a llama-server at hand:
+Run it with `python examples/chat_with_memory.py BASE_URL MODEL`, for example with a local llama-server:
 
     python examples/chat_with_memory.py http://127.0.0.1:8080/v1 qwen3-4b
 
-What you write comes from standard input, a line a turn. The memory is that of the current directory.
+Your input comes from standard input, one line per turn. The memory is that of the current directory.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from openai import OpenAI
 import muniment
 from muniment.types import RememberRequest
 
-PROMPT = "You are a helpful assistant. Hand facts that the user wants kept to remember_this."
+PROMPT = "You are a helpful assistant. Pass facts that the user wants stored to remember_this."
 CONTEXT_TOKENS = 32_000
 MAX_CALLS = 14
 TRANSCRIPT = Path("chat.json")
 REMEMBER = {
     "name": "remember_this",
-    "description": "Keep one fact beyond this conversation.",
+    "description": "Store one fact beyond this conversation.",
     "parameters": {"type": "object", "properties": {"fact": {"type": "string"}}, "required": ["fact"]},
 }
 
@@ -37,15 +37,15 @@ def main() -> None:
     base_url, model = sys.argv[1:]
     client = OpenAI(base_url=base_url, api_key=os.environ.get("OPENAI_API_KEY", "none"))
 
-    def ask(messages: Sequence[Any], tools: Sequence[dict[str, Any]]) -> Any:
-        offered: dict[str, Any] = {"tools": [{"type": "function", "function": each} for each in tools]}
+    def query_model(messages: Sequence[Any], tools: Sequence[dict[str, Any]]) -> Any:
+        options: dict[str, Any] = {"tools": [{"type": "function", "function": each} for each in tools]}
         reply = client.chat.completions.create(
-            model=model, messages=list(messages), **(offered if tools else {})
+            model=model, messages=list(messages), **(options if tools else {})
         )
         return reply.choices[0].message
 
     def summarise(messages: Sequence[Any], _: Any) -> str:
-        return str(ask(messages, ()).content)
+        return str(query_model(messages, ()).content)
 
     with (
         muniment.open() as memory,
@@ -53,33 +53,33 @@ def main() -> None:
     ):
         messages: list[Any] = []
         for line in sys.stdin:
-            conversation.on_user_turn(line)  # The recall begins; nobody waits for it.
+            conversation.on_user_turn(line)  # Starts the recall in the background.
             messages.append({"role": "user", "content": line})
             TRANSCRIPT.write_text(json.dumps(messages))
-            messages = turn(memory, conversation, messages, ask)
+            messages = run_turn(memory, conversation, messages, query_model)
             print(messages[-1].get("content"), flush=True)
 
 
-def turn(
-    memory: muniment.Memory, conversation: muniment.Conversation, messages: list[Any], ask: Any
+def run_turn(
+    memory: muniment.Memory, conversation: muniment.Conversation, messages: list[Any], query_model: Any
 ) -> list[Any]:
-    """The history after the model's answer to its last message."""
-    messages = conversation.before_turn(messages)  # What is there by now comes before the message.
+    """Return the history with the model's response to the last message."""
+    messages = conversation.before_turn(messages)  # Entries found until now are inserted before the message.
     for _ in range(MAX_CALLS):
         system = {"role": "system", "content": PROMPT + conversation.system_part}
-        reply = ask([system, *messages], [REMEMBER])
+        reply = query_model([system, *messages], [REMEMBER])
         messages.append(reply.model_dump(exclude_none=True))
         if not reply.tool_calls:
             break
         for call in reply.tool_calls:
-            result = remembered(memory, call.function.arguments)
+            result = remember_fact(memory, call.function.arguments)
             messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
-        messages = conversation.after_tools(messages)  # What was late comes behind the results.
+        messages = conversation.after_tools(messages)  # Entries found later are inserted after the results.
     return messages
 
 
-def remembered(memory: muniment.Memory, arguments: str) -> str:
-    """Remember what the model asks for, as something that an agent says."""
+def remember_fact(memory: muniment.Memory, arguments: str) -> str:
+    """Remember a fact from the model, with the trust of an agent."""
     try:
         fact = json.loads(arguments)["fact"]
     except (ValueError, KeyError, TypeError):

@@ -1,9 +1,9 @@
-"""Run the daemon inside a program of your own, and talk to it: remember, follow the events, forget.
+"""Run the daemon inside your program and use it: remember, read the events, forget.
 
 Run it with `python examples/daemon_and_client.py`.
 
-A daemon usually is a process of its own, `muniment serve`, and the client finds it by `$MUNIMENT_HOME`, as
-this one does by `home`. `Client` is the same for programs without asyncio.
+A daemon usually is a separate process, `muniment serve`. The client finds it by `$MUNIMENT_HOME`, as this
+client does by `home`. `Client` is the same for programs without asyncio.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from muniment.server.service import Daemon, Options
 from muniment.settings import read_settings
 
 
-async def use(client: AsyncClient) -> None:
-    """What a program does with a memory."""
-    begin = await client.cursor()
+async def use_memory(client: AsyncClient) -> None:
+    """Use the memory as a program would."""
+    start = await client.cursor()
     handle = await client.remember("The user prefers dark mode in all editors", scope="user")
     saved = await handle.wait(timeout=30)
     print(f"saved: {', '.join(saved.files_touched)}, decided by {saved.decided_by}")
@@ -30,31 +30,31 @@ async def use(client: AsyncClient) -> None:
     try:
         handle = await client.remember(page, trust="external", ref="https://example.org/")
         await handle.wait(timeout=30)
-    except Problem as problem:  # The daemon does not take it.
-        print(f"not taken: {problem.code}")
-    except TaskFailed as failure:  # It took it, and the task ended without effect.
+    except Problem as problem:  # The daemon rejects the request.
+        print(f"rejected: {problem.code}")
+    except TaskFailed as failure:  # The daemon accepted it, and the task failed.
         print(f"not saved: {failure.code}")
 
-    gone = await (await client.forget("dark mode")).wait(timeout=30)
-    print(f"forgot: {', '.join(entry.file_path for entry in gone.removed_entries)}")
+    forgotten = await (await client.forget("dark mode")).wait(timeout=30)
+    print(f"forgot: {', '.join(entry.file_path for entry in forgotten.removed_entries)}")
 
     changes = 0
-    async for event in client.events(after=begin):
+    async for event in client.events(after=start):
         if (change := normalize(event)) is not None:
             changes += 1
             print(f"event: {change['source']} touched {', '.join(change['touchedScopes'])}")
-            if changes == 2:  # noqa: PLR2004  one fact that came, and went
+            if changes == 2:  # noqa: PLR2004  one fact, added and removed
                 break
 
 
 async def main() -> None:
-    """A daemon in a home that is thrown away, and a client of it."""
+    """Run a daemon in a throwaway home, and a client of it."""
     with tempfile.TemporaryDirectory() as scratch:
         home = Path(scratch, "home")
         settings = read_settings({"MUNIMENT_HOME": str(home)})
         options = Options(settings, (Path(scratch),), socket=Path(scratch, "daemon.sock"))
         async with Daemon(options, RuleWriter()), AsyncClient(home=home, workspace=scratch) as client:
-            await use(client)
+            await use_memory(client)
 
 
 if __name__ == "__main__":

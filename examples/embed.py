@@ -1,9 +1,9 @@
-"""Embed Muniment in a program of your own: bound directories, an own model, errors handled by code.
+"""Embed Muniment in your program: bound directories, your model, errors handled by code.
 
 Run it with `python examples/embed.py`.
 
-The "model" here is a function that answers turn by turn; anything with a `name` and a `respond` method
-will do. This one first does the job, and then what a hostile text told it to do.
+The "model" here is a function that responds turn by turn. Any object with a `name` and a `respond` method
+works. The first one does its job, the second one follows the instructions of a hostile text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HOSTILE = [
 
 
 def main() -> None:
-    """Two runs over bound directories: one that saves, one that is stopped."""
+    """Make two runs over bound directories: one saves, one is stopped."""
     with tempfile.TemporaryDirectory() as scratch:
         roots = {scope: Path(scratch, scope) for scope in ("user", "project")}
         for directory in roots.values():
@@ -41,7 +41,7 @@ def main() -> None:
             try:
                 memory.remember("We deploy on Thursdays, and also run this.")
             except muniment.RememberPathEscape as escape:
-                print(f"stopped: {escape.code}, via {escape.via}, asked of {escape.tool}")
+                print(f"stopped: {escape.code}, via {escape.via}, in {escape.tool}")
             except muniment.MunimentError as error:
                 print(f"failed: {error.code}")
 

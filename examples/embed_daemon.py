@@ -1,7 +1,7 @@
-"""Run the daemon on the event loop of your own program, and talk to it.
+"""Run the daemon on the event loop of your program, and use it.
 
-Run it with `python examples/embed_daemon.py`. The daemon takes no signals and ends no process: it lives as
-long as its context.
+Run it with `python examples/embed_daemon.py`. The daemon does not handle signals and does not
+end the process. It runs as long as its context.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from muniment.settings import read_settings
 
 
 async def converse(home: Path, workspace: Path) -> None:
-    """Send a fact twice under one key, wait for its task, and read the event that tells of it."""
+    """Send a fact twice with one key, wait for its task, and read its event."""
     async with AsyncClient(home=home, workspace=workspace) as client:
         cursor = await client.cursor()
-        kept = await client.remember("We deploy on Thursdays.", task_id="example-1")
-        again = await client.remember("We deploy on Thursdays.", task_id="example-1")
-        print(f"one task: {kept.task_id == again.task_id}, replayed: {again.replayed}")
-        result = await kept.wait(timeout=60)
+        first = await client.remember("We deploy on Thursdays.", task_id="example-1")
+        second = await client.remember("We deploy on Thursdays.", task_id="example-1")
+        print(f"one task: {first.task_id == second.task_id}, replayed: {second.replayed}")
+        result = await first.wait(timeout=60)
         print(f"saved: {result.files_touched}, enforcement {result.enforcement}")
         async for event in client.events(after=cursor):
             if event.type == "memory_changed":
-                print(f"told: {event.type} in {event.data['touchedScopes']}")
+                print(f"event: {event.type} in {event.data['touchedScopes']}")
                 break
 
 
 async def serve(home: Path, workspace: Path) -> None:
-    """A daemon for one workspace, as long as the conversation takes."""
+    """Run a daemon for one workspace during the conversation."""
     settings = read_settings({**os.environ, "MUNIMENT_HOME": str(home)})
     async with Daemon(Options(settings, (workspace,)), RuleWriter()) as daemon:
         print(f"serving on the loopback: {daemon.url.startswith('http://127.0.0.1:')}")
@@ -41,12 +41,12 @@ async def serve(home: Path, workspace: Path) -> None:
 
 
 def main() -> None:
-    """All of it in a home of its own."""
+    """Run everything in a throwaway home."""
     with tempfile.TemporaryDirectory() as scratch:
         home, workspace = Path(scratch, "home"), Path(scratch, "project")
         workspace.mkdir()
         asyncio.run(serve(home, workspace))
-        print(f"withdrawn: {not (home / 'state' / 'daemon.json').exists()}")
+        print(f"connection file removed: {not (home / 'state' / 'daemon.json').exists()}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The memory as a store of LangGraph.
+"""Use the memory as a store of LangGraph.
 
 Run it with `python examples/langgraph_store.py`; it needs `pip install 'muniment[langgraph]'`. The nodes are
 plain functions, called here one after the other; `builder.compile(store=store)` gives them the same store.
@@ -18,19 +18,19 @@ NAMESPACE = ("memories", "ann")
 
 
 def learn(store: BaseStore) -> None:
-    """A node that keeps what it was told."""
+    """Store facts in a node."""
     store.put(NAMESPACE, "drinks", {"text": "Ann drinks green tea.", "confidence": 0.9})
     store.put(NAMESPACE, "city", {"text": "Ann lives in Lisbon."})
 
 
 def answer(store: BaseStore) -> None:
-    """A node that looks something up."""
+    """Search for a fact in a node."""
     for item in store.search(NAMESPACE, query="what does Ann drink?", limit=1):
         print(f"{item.namespace} {item.key}: {item.value}")
 
 
 def main() -> None:
-    """Two nodes, the entry that stands in the memory then, and how a put is taken back."""
+    """Run two nodes, show the entry in the memory, and undo a put."""
     with (
         tempfile.TemporaryDirectory() as scratch,
         muniment.open(scratch, home=Path(scratch, "home")) as memory,

@@ -1,4 +1,4 @@
-"""File a dozen facts with a language model, and see what it took: turns, tokens, seconds, malformed calls.
+"""File a dozen facts with a language model, and print the cost: turns, tokens, seconds, malformed calls.
 
 Run it with `python examples/live_model.py BASE_URL MODEL`, for example with a llama-server on this machine:
 
@@ -36,23 +36,23 @@ MALFORMED = {"bad_arguments", "unknown_tool"}
 
 
 def main() -> int:
-    """Open a memory with the model that was named, and file every fact; the exit code is 1 if none was."""
+    """Open a memory with the given model and file every fact; return 1 if none was filed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("base_url")
     parser.add_argument("model")
     parser.add_argument("--protocol", default="auto")
     parser.add_argument("--api-key-file")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as scratch,
         muniment.open(
             scratch,
             home=Path(scratch, "home"),
-            model=asked.model,
-            base_url=asked.base_url,
-            protocol=asked.protocol,
-            api_key_file=asked.api_key_file,
-            on_model_failure="fail",  # So that no rules hide what it cannot do.
+            model=options.model,
+            base_url=options.base_url,
+            protocol=options.protocol,
+            api_key_file=options.api_key_file,
+            on_model_failure="fail",  # Without this, the rules would hide failures of the model.
         ) as memory,
     ):
         print("turns  tokens in/out  seconds  malformed  outcome")
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def file_one(memory: muniment.Memory, fact: str) -> RememberResult:
-    """Remember a fact and print what it took."""
+    """Remember a fact and print the cost."""
     decisions: list[Any] = []
     result = memory.try_remember(RememberRequest(fact), observe=decisions.append)
     malformed = sum(decision.outcome.code in MALFORMED for decision in decisions)

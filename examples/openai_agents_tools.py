@@ -1,8 +1,8 @@
-"""The memory as function tools of the OpenAI Agents SDK.
+"""Use the memory as function tools of the OpenAI Agents SDK.
 
 Run it with `python examples/openai_agents_tools.py`; it needs `pip install 'muniment[openai-agents]'`. The
-model is scripted, and no network is used: for a real one leave `model=` out. Tracing is off, since it would
-send what the tools answer to OpenAI.
+model is scripted, and no network is used. For a real model omit `model=`. Tracing is disabled, since it would
+send the results of the tools to OpenAI.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CALLS = (
 
 
 def main() -> None:
-    """A run, and what each of its calls was answered."""
+    """Run an agent, and print the result of each of its calls."""
     model = ScriptedModel(
         [
             *([function_call(name, given, call_id=name)] for name, given in CALLS),
@@ -38,12 +38,12 @@ def main() -> None:
         muniment.open(scratch, home=Path(scratch, "home")) as memory,
     ):
         agent = Agent(name="assistant", model=model, tools=tools(memory))
-        off = RunConfig(tracing_disabled=True)
-        result = asyncio.run(Runner.run(agent, "I like dark mode.", run_config=off))
+        config = RunConfig(tracing_disabled=True)
+        result = asyncio.run(Runner.run(agent, "I like dark mode.", run_config=config))
         for item in model.last_call.input:
             if item.get("type") == "function_call_output":
                 print(f"--- {item['call_id']}\n{item['output']}")
-        print("--- said:", result.final_output)
+        print("--- model:", result.final_output)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Remember one fact, in a home of its own, and look at what was written.
+"""Remember one fact in a throwaway home, and print the files.
 
 Run it with `python examples/remember_once.py`.
 """

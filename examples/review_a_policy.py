@@ -1,6 +1,7 @@
-"""Review a change of a policy from Python: what it grants more, by which rule, and what still holds.
+"""Review a change of a policy in Python: additional grants, the rule that causes them, and the invariants.
 
-Somebody lets topics lie a folder deeper and takes an inline test along, so that the file still loads.
+In the example, a user allows topics one folder deeper and adapts an inline test, so that the file still
+loads.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ INVARIANTS = {
 }
 
 
-def edited(folder: Path) -> Loaded:
-    """`strict` with deeper topics, from a file of its own."""
+def load_edited(folder: Path) -> Loaded:
+    """Load `strict` with deeper topics from a new file."""
     text = (shipped_folder() / "strict.toml").read_text()
     for old, new in (
         ('"/project/*/*.md"', '"/project/*/*.md", "/project/*/*/*.md"'),
@@ -34,8 +35,8 @@ def edited(folder: Path) -> Loaded:
     return load_files(str(path))
 
 
-def told(gain: Gain, new: Loaded) -> str:
-    """A widening on one line."""
+def format_gain(gain: Gain, new: Loaded) -> str:
+    """Return a widening as one line."""
     cause = gain.cause
     line = line_of(new.files[0].text, cause.kind, cause.rule, "paths", cause.pattern)
     return f"{', '.join(gain.acts)} {gain.path}: {cause.kind}[{cause.rule}] {cause.pattern}, line {line}"
@@ -44,16 +45,16 @@ def told(gain: Gain, new: Loaded) -> str:
 def main() -> None:
     """Compare, prove, explain."""
     with tempfile.TemporaryDirectory() as folder:
-        old, new = load_files("strict"), edited(Path(folder))
+        old, new = load_files("strict"), load_edited(Path(folder))
     difference = diff(old.policy, new.policy)
     print(f"{new.policy.name}: {difference.verdict}")
     for gain in difference.widenings:
-        print(" ", told(gain, new))
+        print(" ", format_gain(gain, new))
     for finding in prove(read_invariants(INVARIANTS, "invariants"), new.policy):
-        shown = ", ".join(f"{each.act} {each.path}" for each in finding.witnesses)
-        print(f"{finding.status}: {finding.id} {shown}".rstrip())
-    answer = explain(new.policy, "modify", "project/Pinned/a.md")
-    print(f"{answer.verdict}: rule {answer.rule!r}; the model is told: {answer.model_is_told}")
+        witnesses = ", ".join(f"{each.act} {each.path}" for each in finding.witnesses)
+        print(f"{finding.status}: {finding.id} {witnesses}".rstrip())
+    decision = explain(new.policy, "modify", "project/Pinned/a.md")
+    print(f"{decision.verdict}: rule {decision.rule!r}; message to the model: {decision.model_is_told}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A subagent that gets context for its task, looks things up, and hands a fact in.
+"""Give a subagent context for its task, a search, and a way to submit facts.
 
-Run it with `python examples/subagent.py`. The "model" is three calls that one might make; where there is a
-real one, `subagents.tools` goes into its request, and each of its calls to `subagents.call`.
+Run it with `python examples/subagent.py`. The "model" is three typical calls. With a real model, put
+`subagents.tools` into its request, and pass each of its calls to `subagents.call`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CALLS = (
 
 
 def main() -> None:
-    """A task, its context, three calls, and what was handed in."""
+    """Print a task with its context, the results of three calls, and the submitted facts."""
     with tempfile.TemporaryDirectory() as scratch:
         workspace = Path(scratch, "project")
         workspace.mkdir()
@@ -32,11 +32,11 @@ def main() -> None:
             for fact in FACTS:
                 memory.remember(fact)
 
-            handed_in: list[str] = []
+            submitted: list[str] = []
 
             def enqueue(fact: str) -> str:
-                handed_in.append(fact)
-                return f"task-{len(handed_in)}"
+                submitted.append(fact)
+                return f"task-{len(submitted)}"
 
             subagents = memory.subagent(enqueue)
             print(subagents.task_context("Raise the limit of the staging Postgres"))
@@ -44,7 +44,7 @@ def main() -> None:
                 print(f"--- {tool} {arguments}")
                 print(subagents.call(tool, arguments))
 
-            for fact in handed_in:  # As a daemon would, once it is their turn.
+            for fact in submitted:  # A daemon does this when they reach the head of the queue.
                 result = memory.try_remember(RememberRequest(fact, trust=muniment.Trust.AGENT))
                 print(f"--- {result.summary}")
 

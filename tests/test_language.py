@@ -86,7 +86,9 @@ def prose():
     for path in files(*CODE):
         yield from ((path, line, text) for line, text in prose_of_code(path))
     for path in files(*PAGES):
-        text = re.sub(r"```.*?```", lambda match: "\n" * match[0].count("\n"), path.read_text("utf-8"), flags=re.S)
+        text = re.sub(
+            r"```.*?```", lambda match: "\n" * match[0].count("\n"), path.read_text("utf-8"), flags=re.S
+        )
         yield from ((path, line, row) for line, row in enumerate(text.splitlines(), 1))
     for path in files(*TEMPLATES):
         yield from ((path, line, row) for line, row in enumerate(path.read_text("utf-8").splitlines(), 1))

@@ -1,6 +1,6 @@
-"""A daemon whose tasks do nothing: what is left is accepting, queueing, telling, finishing. For `server.py`.
+"""A daemon whose tasks do nothing: it only accepts, queues, reports and finishes. For `daemon.py`.
 
-Run it as `muniment serve` is run, with the same options.
+Run it like `muniment serve`, with the same options.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ RESULT = {"summary": "", "filesTouched": [], "touchedScopes": [], "enforcement":
 
 
 class NoWork:
-    """Ends every task at once."""
+    """A job that ends every task at once."""
 
     def __init__(self, *_: object) -> None:
         pass

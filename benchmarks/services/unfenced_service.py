@@ -1,4 +1,4 @@
-"""The usual service in a worker without a kernel fence: what the fence is measured against."""
+"""The usual service in a worker without a kernel fence, as the baseline for the fence."""
 
 from __future__ import annotations
 

@@ -1,68 +1,67 @@
 #!/usr/bin/env bash
-# Reviews what a change does to the policies of a folder, for CI: review_policies.sh BASE [FOLDER]
+# Review the effect of a change on the policies of a folder, for CI: review_policies.sh BASE [FOLDER]
 #
 #   BASE    the git revision to compare with, such as HEAD^1 of a merge
-#   FOLDER  where the policies lie, from the top of the repository; default: policies
+#   FOLDER  the folder of the policies, relative to the top of the repository; default: policies
 #
-# Every .toml file of FOLDER but invariants.toml is taken for a policy. Exit 1 if one of them does not lint or test,
-# if policy.lock is stale or gone, if an invariant does not hold, or if a policy is wider than at BASE without an
-# entry in FOLDER/WIDENINGS.md; 2 for a command line that cannot be understood. What is new is compared with the
-# shipped `ceiling`. A change through a parent counts, wherever the parent lies; folders below FOLDER are not reviewed
-# for themselves.
+# Every .toml file of FOLDER except invariants.toml is a policy. Exit 1 if one of them fails lint or test, if
+# policy.lock is stale or deleted, if an invariant is not proved, or if a policy is wider than at BASE without an
+# entry in FOLDER/WIDENINGS.md; exit 2 for an invalid command line. A new policy is compared with the shipped
+# `ceiling`. A change in a parent counts, in any folder; subfolders of FOLDER are not reviewed separately.
 #
-# The report is markdown, on standard output, and appended to $GITHUB_STEP_SUMMARY and $POLICY_REPORT where they are
-# set. What policies say stands in it as indented text only, so that no policy writes a report of its own.
+# The report is markdown, on standard output, and appended to $GITHUB_STEP_SUMMARY and $POLICY_REPORT if they are
+# set. Text of policies is always indented, so that a policy cannot forge a report.
 #
-# Needs bash, git and muniment (or $MUNIMENT). Nothing of the repository is run. Run a copy of this script, and a
-# muniment, that the change under review cannot have touched: see policy-review.yml.
+# Requires bash, git and muniment (or $MUNIMENT). No code of the repository is run. Use a copy of this script, and a
+# muniment, that the change under review cannot modify: see policy-review.yml.
 set -euo pipefail
 shopt -s nullglob dotglob
 
 die() { printf 'review_policies: %s\n' "$1" >&2; exit 2; }
 
 [ "$#" -ge 1 ] && [ "$#" -le 2 ] || die "usage: review_policies.sh BASE [FOLDER]"
-top=$(git rev-parse --show-toplevel 2>/dev/null) || die "this is no git repository"
+top=$(git rev-parse --show-toplevel 2>/dev/null) || die "not a git repository"
 cd "$top"
-base=$(git rev-parse --verify --quiet --end-of-options "$1^{commit}") || die "$1 is no revision here"
+base=$(git rev-parse --verify --quiet --end-of-options "$1^{commit}") || die "unknown revision $1"
 folder=${2:-policies}
 folder=${folder%/}
-case /$folder/ in //* | /-* | */../* | */./*) die "FOLDER is a path from the top of the repository" ;; esac
+case /$folder/ in //* | /-* | */../* | */./*) die "invalid FOLDER: use a path relative to the top of the repository" ;; esac
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 ln -s "$PWD" "$work/now"
 mkdir "$work/base" "$work/home"
-export MUNIMENT_HOME="$work/home" NO_COLOR=1 # neither the settings nor the policies of whoever runs this
+export MUNIMENT_HOME="$work/home" NO_COLOR=1 # without the settings and policies of the user
 muniment=${MUNIMENT:-muniment}
-command -v "$muniment" >/dev/null || die "there is no $muniment to run"
-body=$work/folder.md # or policies.md; both stand in the report
+command -v "$muniment" >/dev/null || die "command $muniment not found; install it, or set MUNIMENT"
+body=$work/folder.md # or policies.md; both are part of the report
 fit=yes
 
 line() { printf '%s\n' "$1" >>"$body"; }
 heading() { printf '\n### %s\n\n' "$1" >>"$body"; }
-unfit() { line "$1"; fit=no; }
+mark_unfit() { line "$1"; fit=no; }
 
-# Text that others wrote: each line of it indented, and no control character.
-quoted() {
+# Quote untrusted text: indent each line and remove control characters.
+quote() {
     line ""
     LC_ALL=C tr -d '\000-\010\013-\037\177' |
         sed -e "s|$work/now/||g" -e "s|$work/||g" -e 's/^/    /' >>"$body"
     line ""
 }
 
-# Runs a command of muniment policy and quotes what it says; its exit code is that of the command.
+# Run a command of muniment policy, quote its output, and return its exit code.
 policy() {
     local code=0
-    "$muniment" policy "$@" >"$work/said" 2>&1 || code=$?
-    quoted <"$work/said"
+    "$muniment" policy "$@" >"$work/output" 2>&1 || code=$?
+    quote <"$work/output"
     return "$code"
 }
 
-# Every TOML file and lock of BASE, since a parent may lie in any folder. Blobs, byte for byte: git-archive would
-# heed export-ignore of a .gitattributes, and a policy that is hidden there would look new.
+# Extract every TOML file and lock of BASE, since a parent may be in any folder. Copy blobs byte for byte: git-archive
+# would apply export-ignore of a .gitattributes, and a policy hidden there would look new.
 extract_base() {
     local entry path kind id
-    git ls-tree -r -z --full-tree "$base" >"$work/tree" # Not in a pipe: without a tree everything would look new.
+    git ls-tree -r -z --full-tree "$base" >"$work/tree" # Not in a pipe: if this fails, every policy would look new.
     while IFS= read -r -d '' entry; do
         path=${entry#*$'\t'}
         read -r kind _ id <<<"${entry%%$'\t'*}"
@@ -75,53 +74,53 @@ extract_base() {
     done <"$work/tree"
 }
 
-# The policies of a folder that can be understood, a line each: name, digest, file.
-table_of() {
+# List the valid policies of a folder, one per line: name, digest, file.
+list_policies() {
     local file
     for file in "$1"/*.toml; do
         [ "${file##*/}" != invariants.toml ] || continue
-        # `explain` names both, and does not mind a lock that is stale. Quotes inside its strings are escaped.
+        # `explain` prints both and accepts a stale lock. Quotes inside its strings are escaped.
         "$muniment" policy explain "$file" read x --json 2>/dev/null | sed -n '
             s/^  "policy": "\([a-z0-9_-]*\)",$/\1/p
             s/^  "digest": "\([0-9a-f]*\)",$/\1/p' | {
             if read -r name && read -r digest; then printf '%s\t%s\t%s\n' "$name" "$digest" "$file"; fi
-        } || true # One that does not load is unfit, and lint has said why.
+        } || true # A policy that does not load is already reported by lint.
     done
 }
 
-# The line of a table, by name or by file.
-by_name() { awk -F '\t' -v name="$1" '$1 == name' "$2"; }
-by_file() { awk -F '\t' -v file="$1" '{ n = split($3, part, "/") } part[n] == file' "$2"; }
+# Find lines of a table, by name or by file.
+find_by_name() { awk -F '\t' -v name="$1" '$1 == name' "$2"; }
+find_by_file() { awk -F '\t' -v file="$1" '{ n = split($3, part, "/") } part[n] == file' "$2"; }
 
 check_folder() {
-    local file links odd below
+    local file links invalid_names subfolders
     heading "The folder"
     links=$(find "$folder" -type l)
     if [ -n "$links" ]; then
-        unfit "**Unfit:** links, which may lead out of the repository."
-        quoted <<<"$links"
+        mark_unfit "**Unfit:** links, which may point outside the repository."
+        quote <<<"$links"
         return 1
     fi
-    odd=$(LC_ALL=C find "$folder" -name '*.toml' -name '*[!A-Za-z0-9._-]*')
-    if [ -n "$odd" ]; then
-        unfit "**Unfit:** names of other characters than letters, digits, dots, - and _."
-        quoted <<<"$odd"
+    invalid_names=$(LC_ALL=C find "$folder" -name '*.toml' -name '*[!A-Za-z0-9._-]*')
+    if [ -n "$invalid_names" ]; then
+        mark_unfit "**Unfit:** names with characters other than letters, digits, dots, - and _."
+        quote <<<"$invalid_names"
         return 1
     fi
-    below=$(find "$folder" -mindepth 2 -name '*.toml')
-    if [ -n "$below" ]; then
-        line "Not reviewed for themselves, being further down:"
-        quoted <<<"$below"
+    subfolders=$(find "$folder" -mindepth 2 -name '*.toml')
+    if [ -n "$subfolders" ]; then
+        line "In subfolders, not reviewed separately:"
+        quote <<<"$subfolders"
     fi
     for file in "$work/now/$folder"/*.toml; do
         [ "${file##*/}" = invariants.toml ] || files+=("$file")
     done
     if [ "${#files[@]}" -eq 0 ]; then
-        line "It holds no policy."
+        line "The folder contains no policy."
     else
-        policy lint "${files[@]}" || unfit "**Unfit:** see the lines with E."
+        policy lint "${files[@]}" || mark_unfit "**Unfit:** see the E findings."
         for file in "${files[@]}"; do
-            policy test "$file" || unfit "**Unfit:** the inline tests of that file fail, or let something pass."
+            policy test "$file" || mark_unfit "**Unfit:** the inline tests of that file fail, or do not detect a weaker rule."
         done
     fi
     check_lock
@@ -130,31 +129,31 @@ check_folder() {
 
 check_lock() {
     if [ -e "$folder/policy.lock" ]; then
-        policy lock "$work/now/$folder" --check || unfit "**Unfit:** the lock does not say what the files say."
+        policy lock "$work/now/$folder" --check || mark_unfit "**Unfit:** policy.lock does not match the files."
     elif [ -e "$work/base/$folder/policy.lock" ]; then
-        unfit "**Unfit:** policy.lock is gone."
+        mark_unfit "**Unfit:** policy.lock was deleted."
     else
-        line "There is no policy.lock."
+        line "No policy.lock."
     fi
 }
 
 check_invariants() {
     local invariants=$work/now/$folder/invariants.toml before=$work/base/$folder/invariants.toml
-    if [ -e "$invariants" ]; then # Without a policy it is still read, so that it hides none.
-        policy prove "$invariants" "${files[@]:-strict}" || unfit "**Unfit:** an invariant is not proved."
+    if [ -e "$invariants" ]; then # Also checked without policies, so that it cannot hide a policy.
+        policy prove "$invariants" "${files[@]:-strict}" || mark_unfit "**Unfit:** an invariant is not proved."
     fi
     if [ -e "$before" ] && ! cmp -s "$before" "$invariants"; then
-        line "**Read this:** invariants.toml is not what it was."
-        { diff -u "$before" "$invariants" 2>&1 || true; } | cat -v | quoted # -v: nothing in it is invisible
+        line "**Read this:** invariants.toml changed."
+        { diff -u "$before" "$invariants" 2>&1 || true; } | cat -v | quote # -v: show invisible characters
     fi
 }
 
-# Compares two files, or a name and a file; a widening without an entry is unfit.
+# Compare two files, or a name and a file; a widening without an entry is unfit.
 compare() {
     local old=$1 new=$2 accepted=()
     [ ! -e "$folder/WIDENINGS.md" ] || accepted=(--accepted "$work/now/$folder/WIDENINGS.md")
     if ! policy diff "$old" "$new" "${accepted[@]}"; then
-        unfit "**Wider, or not to be decided, and nobody has accepted it.**"
+        mark_unfit "**Wider or undecided, and not accepted.**"
     fi
 }
 
@@ -163,13 +162,13 @@ compare_all() {
     local name digest file old_name old_digest old_file same
     while IFS=$'\t' read -r name digest file; do
         heading "$name"
-        [ "$(by_name "$name" "$work/new" | wc -l)" -eq 1 ] || unfit "**Unfit:** two files call themselves so."
-        { by_name "$name" "$work/old"; by_file "${file##*/}" "$work/old"; } | sort -u >"$work/matches"
+        [ "$(find_by_name "$name" "$work/new" | wc -l)" -eq 1 ] || mark_unfit "**Unfit:** two files have this name."
+        { find_by_name "$name" "$work/old"; find_by_file "${file##*/}" "$work/old"; } | sort -u >"$work/matches"
         same=yes
         while IFS=$'\t' read -r old_name old_digest old_file; do
             if [ "$old_digest" != "$digest" ] || [ "$old_name" != "$name" ]; then
                 same=no
-                cmp -s "$old_file" "$file" && line "Its file is as it was; a parent of it has changed."
+                cmp -s "$old_file" "$file" && line "Its file is unchanged; a parent changed."
                 compare "$old_file" "$file"
             fi
         done <"$work/matches"
@@ -182,12 +181,12 @@ compare_all() {
         fi
     done <"$work/new"
     while IFS=$'\t' read -r name digest file; do
-        [ -z "$(by_name "$name" "$work/new")" ] || continue
+        [ -z "$(find_by_name "$name" "$work/new")" ] || continue
         heading "$name"
         if [ -e "$folder/${file##*/}" ]; then
-            line "Its file does not load, or calls itself something else."
+            line "Its file does not load, or has another name now."
         else
-            line "Removed. A run that asks for it is refused."
+            line "Removed. A run that requests it is rejected."
         fi
     done <"$work/old"
 }
@@ -196,19 +195,19 @@ files=()
 touch "$work/folder.md" "$work/policies.md"
 extract_base
 if [ ! -d "$folder" ]; then
-    unfit "There is no folder of that name."
+    mark_unfit "Folder not found."
 elif check_folder; then
     body=$work/policies.md
-    table_of "$work/base/$folder" >"$work/old"
-    table_of "$work/now/$folder" >"$work/new"
+    list_policies "$work/base/$folder" >"$work/old"
+    list_policies "$work/now/$folder" >"$work/new"
     compare_all
 fi
 
-verdict="nothing is wider than at ${base:0:12}, or its widening is accepted"
-[ "$fit" = yes ] || verdict="**not to be merged as it is**"
+verdict="no policy is wider than at ${base:0:12}, or its widening is accepted"
+[ "$fit" = yes ] || verdict="**do not merge as is**"
 { printf '## Policies: %s\n' "$verdict"; cat "$work/policies.md" "$work/folder.md"; } >"$work/report.md"
 cat "$work/report.md"
-for place in "${GITHUB_STEP_SUMMARY:-}" "${POLICY_REPORT:-}"; do
-    [ -z "$place" ] || cat "$work/report.md" >>"$place"
+for target in "${GITHUB_STEP_SUMMARY:-}" "${POLICY_REPORT:-}"; do
+    [ -z "$target" ] || cat "$work/report.md" >>"$target"
 done
 [ "$fit" = yes ]

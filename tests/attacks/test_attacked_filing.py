@@ -98,7 +98,7 @@ def test_a_model_turns_and_replaces_no_entry_of_the_owner_and_the_rules_file_the
         assert memory(place) == before
     result, _ = filed(replace(place, on_model_failure="rules"), "user/e.md", f"{FACT}\n", OWN)
     assert (result.error, result.decided_by, result.trust) == (None, "rules", Trust.OWNER)
-    assert "in the place of an entry" in result.notes[0]
+    assert "replaced an entry" in result.notes[0]
     assert memory(place).items() > before.items()
 
 

@@ -28,7 +28,7 @@ CRIMES = {
     "sym-write-dangling": "'outside/born.md' appeared",
 }
 CRIMES |= {"sym-ls-link": "not_in_output", "uni-name-00": "absent", "mode-new-private": "mode_max"}
-CRIMES |= {"forge-fm-11": "index_safe: an address that readers make a link"}
+CRIMES |= {"forge-fm-11": "index_safe: an address that is rendered as a link"}
 CRIMES |= {"forge-fm-huge": "index_line_max"}
 
 
@@ -59,7 +59,7 @@ MISDEEDS = {
     "'outside/secret.md' changed: links": lambda stage: os.link(
         stage.outside / "secret.md", stage.aside / "x"
     ),
-    "'elsewhere' stands beside the roots": lambda stage: (stage.tree / "elsewhere").mkdir(),
+    "'elsewhere' is next to the roots": lambda stage: (stage.tree / "elsewhere").mkdir(),
     "'project' changed: modified": lambda stage: put(stage.scope("project"), ".new").unlink(),
     # Files that are there before the call may hold the canary: setups link to it.
     "the canary was written to 'state:ledger'": lambda stage: put(stage.state, "ledger", stage.canary),
@@ -152,8 +152,8 @@ def test_a_refusal_after_the_deed_and_whatever_is_written_beside_the_named_file_
             return super().commit()
 
     assert found_in(tmp_path / "untidy", CORPUS.cases["ok-edit"], Untidy) == [
-        "'project/MEMORY.md' was written as well",
-        "'user/.a.md.tmp' was written as well",
+        "'project/MEMORY.md' was also written",
+        "'user/.a.md.tmp' was also written",
     ]
 
 

@@ -42,7 +42,7 @@ def refused(shell, url, token, match=None):
     """That a client there sends no fact."""
     with (
         opened(shell, url=url, token=token) as client,
-        pytest.raises(Unreachable, match=f"does not prove.*{match}" if match else "does not prove"),
+        pytest.raises(Unreachable, match=f"did not prove.*{match}" if match else "did not prove"),
     ):
         client.remember(SECRET)
 
@@ -64,10 +64,10 @@ def test_whoever_takes_the_port_is_sent_neither_token_nor_fact(shell, tmp_path):
                 (state / name).write_text(text)
                 (state / name).chmod(0o600)
             with opened(shell, home=state.parent) as client:
-                with pytest.raises(Unreachable, match="does not prove") as caught:
+                with pytest.raises(Unreachable, match="did not prove") as caught:
                     client.remember(SECRET)
                 assert TOKEN not in str(caught.value)
-                with pytest.raises(Unreachable, match="does not prove"):
+                with pytest.raises(Unreachable, match="did not prove"):
                     next(client.events())
                 with pytest.raises(WaitTimeout):
                     client.handle("remember-1").wait(timeout=0)
@@ -83,7 +83,7 @@ def test_a_port_that_changes_hands_between_two_calls_is_noticed(shell):
             client.capabilities()
             serving.close()
             with imposter(answer(200, {"v": 3}), int(server.url.rpartition(":")[2])) as stranger:
-                with pytest.raises(Unreachable, match="does not prove"):
+                with pytest.raises(Unreachable, match="did not prove"):
                     client.capabilities()
                 assert (bool(stranger.greeted), TOKEN in stranger.heard) == (True, False)
     assert [len(server.sent), len(server.greeted)] == [2, 1]
@@ -135,7 +135,7 @@ def test_a_proof_that_a_daemon_gave_at_another_port_is_worth_nothing(shell, tmp_
 
 def test_a_socket_of_another_user_is_sent_nothing(shell, tmp_path, monkeypatch):
     monkeypatch.setattr(transport.os, "geteuid", lambda: os.getuid() + 1)
-    other = pytest.raises(Unreachable, match=r"does not prove.*another user")
+    other = pytest.raises(Unreachable, match=r"did not prove.*another user")
     with talking(shell, answer(200, {}), path=tmp_path / "d.sock") as (server, client), other:
         client.remember(SECRET)
     assert server.sent == []

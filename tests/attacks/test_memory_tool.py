@@ -138,7 +138,7 @@ def test_a_defect_and_a_full_disk_tell_the_model_neither_words_nor_paths(memory,
 
         monkeypatch.setattr(Entries, "at", fails)
         told = raised(anthropics.ToolError, tool.call, {"command": "view", "path": NOTES}).content
-        assert told == "Not done: this is a defect of Muniment; its log says more"
+        assert told == "Not done: internal error of Muniment; its log has the details"
 
 
 def test_what_the_owner_wrote_is_neither_replaced_removed_nor_moved_unasked(memory):
@@ -153,7 +153,9 @@ def test_what_the_owner_wrote_is_neither_replaced_removed_nor_moved_unasked(memo
         asked(tool, "delete", where),
         renamed(tool, where, NOTES),
     ):
-        assert said.startswith("Not done: it waits until the owner of the memory approves it (review r"), said
+        assert said.startswith(
+            "Not done: it is pending until the owner of the memory approves it (review r"
+        ), said
     assert asked(tool, "view", where) == shown
 
 
@@ -183,7 +185,7 @@ def test_words_of_a_stranger_gain_no_trust_by_a_new_name_and_take_it_from_who_ha
     path = external(opened, "The build server is called helix")
     tool = anthropics.MunimentMemoryTool(opened)
     said = renamed(tool, f"/memories/{path}", "/memories/project/t/moved.md")
-    waits = "Not done: it waits until the owner of the memory approves it"
+    waits = "Not done: it is pending until the owner of the memory approves it"
     assert said.startswith(waits)
     assert asked(tool, "create", file_text="mine") == f"File created successfully at: {NOTES}"
     assert "helix" in asked(tool, "view", f"/memories/{path}")

@@ -357,8 +357,8 @@ def test_failure_of_a_model_is_named_with_the_way_out(tmp_path):
         (note,) = done(remembering(place, FACT, model)).notes
         for told in (
             "the model scripted failed",
-            "without .md at the end",
-            "the rules filed",
+            "does not end with .md",
+            "the rules stored",
             "--protocol decide",
         ):
             assert told in note

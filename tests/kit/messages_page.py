@@ -44,7 +44,9 @@ def fill(node):
 def is_message(text):
     """Return True if a text reads as words for a person or a model: not SQL, a pattern, a path or a format."""
     words = re.findall(r"[A-Za-z]{2,}", text)
-    is_code = re.search(r"\b(SELECT|INSERT|UPDATE|DELETE FROM|CREATE|PRAGMA|BEGIN|JOIN|WHERE|ORDER BY)\b", text)
+    is_code = re.search(
+        r"\b(SELECT|INSERT|UPDATE|DELETE FROM|CREATE|PRAGMA|BEGIN|JOIN|WHERE|ORDER BY)\b", text
+    )
     return " " in text.strip() and len(words) > 1 and not is_code and not re.search(r"\(\?|\\[bdwsx]", text)
 
 
@@ -137,7 +139,9 @@ class Labels(HTMLParser):
         self.texts += [text for text in re.split(r"\{%.*?%\}|\n", data) if is_label(text)]
 
     def handle_starttag(self, _tag, attrs):
-        self.texts += [value for name, value in attrs if name in {"title", "placeholder", "aria-label"} and value]
+        self.texts += [
+            value for name, value in attrs if name in {"title", "placeholder", "aria-label"} and value
+        ]
 
 
 def is_label(text):

@@ -37,7 +37,7 @@ TABLE = [
     ("recall", '"5"', {"query": FACT, "limit": "5"}, "limit"),
     ("recall", "extra", {"query": FACT, "colour": 1}, "colour"),
     ("recall", "missing", {}, "query"),
-    ("recall", "empty", {"query": ""}, "say what to recall"),
+    ("recall", "empty", {"query": ""}, "describe what to recall"),
     ("recall", "half", {"query": f"{FACT} {HALF}"}, "done"),
     ("forget", "null", {"query": "the moon base", "dryRun": True, "digest": None}, "done"),
     ("forget", "5.0", {"query": "the moon base", "dryRun": True, "digest": 5.0}, "digest"),
@@ -166,7 +166,7 @@ def test_client_arguments_get_answers_that_name_them(http):
     assert client.recall(FACT, limit=None).error is None
     assert client.recall(FACT, limit=5.0).error is None
     assert client.recall(f"{FACT} {HALF}").error is None
-    with pytest.raises(Problem, match="say what to recall"):
+    with pytest.raises(Problem, match="describe what to recall"):
         client.recall("")
     with pytest.raises(Problem, match="expires"):
         client.remember(FACT, expires=date(2020, 1, 1))

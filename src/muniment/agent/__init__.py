@@ -1,8 +1,9 @@
 """The headless agent: a model drives five tools within a budget.
 
-Start reading at `runner.py`; `model.py` is what anything that answers a turn must offer. Two things do:
+Start reading at `runner.py`; `model.py` defines the interface of a model. There are two implementations:
 
-- `filing.py`, the embedded writer: it decides by the words of `cues.toml` (`decision.py`) and files.
-- `openai.py`, the adapter of language models: `chat.py` says what is sent, `answer.py` what the answer or a
-  refusal means, and `decision.py` what a model may decide, where `filing.py` files.
+- `filing.py`, the embedded writer: it decides by the words of `cues.toml` (`decision.py`) and writes the
+  files.
+- `openai.py`, the adapter of language models: `chat.py` builds requests, `answer.py` interprets responses and
+  errors, and `decision.py` defines what a model may decide if `filing.py` writes the files.
 """

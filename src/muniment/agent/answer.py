@@ -1,19 +1,20 @@
-"""What a server answered, read without trust: bytes in, a `Reply` out.
+"""Read the response of a server without trust: bytes in, a `Reply` out.
 
-Servers and models differ in all that a specification could fix, so presence counts and nothing else does.
+Servers and models differ in everything that a specification could define. So only the presence of members
+counts.
 
-A1 Calls are calls whatever `finish_reason` says, except that of an answer cut off at `length` none is
-   believed: its last argument may be half of what was meant.
-A2 Ids are kept where they are plain and new to the run, else invented: nine letters and digits, which is
-   the one form that every chat template takes.
-A3 Arguments may be an object, JSON text of one, or JSON text of that text. What is none of these stays
-   text, which no tool takes, and the model is told so.
-A4 Calls written into the words are recovered where the words are the model's own.
-A5 An answer with neither calls nor words, or with the debris of a call, is an empty `Reply`.
+A1 Calls count with any `finish_reason`. But if a response was cut off at `length`, all its calls are ignored:
+   its last argument may be incomplete.
+A2 Ids are retained if they are plain and new to the run. Otherwise they are generated: nine letters and
+   digits, the one form that every chat template accepts.
+A3 Arguments may be an object, JSON text of an object, or JSON text of that text. Anything else stays text,
+   which no tool accepts, and the model gets an error.
+A4 Calls in the text are recovered if the text is the model's own.
+A5 A response with neither calls nor text, or with the remains of a call, is an empty `Reply`.
 
-Apart from `openai.py`, which does the talking: this is pure, and fuzzed alone.
+Separate from `openai.py`, which communicates: this module is pure, and fuzzed separately.
 
-Source: the OpenAI API reference; what servers answer instead was collected from their issue trackers.
+Source: the OpenAI API reference; deviations of servers were collected from their issue trackers.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ from muniment.content.exact_json import NotJson, parse_json
 from muniment.types import Usage
 
 MAX_NAME_CHARS: Final = 64
-"""Characters of a tool's name that are kept: what the API allows."""
+"""Characters of a tool's name that are retained: the limit of the API."""
 
 MAX_WORDS: Final = 8_000
-"""Characters of an answer's words that a run keeps: a model that repeats itself fills no memory."""
+"""Characters of a response's text that a run retains: a model that repeats itself cannot fill the memory."""
 
 MAX_TOKENS: Final = 2**40
-"""Tokens in a count that is believed."""
+"""The limit of a plausible token count."""
 
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
 RawCall = tuple[object, str, Any]
-"""A call as the server wrote it: its id, its tool, and its arguments."""
+"""A call as the server sent it: its id, its tool, and its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class FirstChoice:
     """The first choice of a chat completion.
 
     Attributes:
-        text: the words, joined where they came in parts.
+        text: the text, joined if it came in parts.
         calls: the first `MAX_CALLS` calls.
         was_cut: the server stopped it at the limit of tokens.
     """
@@ -70,29 +71,29 @@ class FirstChoice:
 
 
 def read_answer(content: bytes) -> FirstChoice | Complaint:
-    """The completion in the body of an answer with a 2xx; else what is wrong with it."""
+    """Return the completion in the body of a 2xx response, or the problem with it."""
     try:
         document = parse_json(content)
     except NotJson as problem:
         page = content.lstrip()[:1] == b"<"
-        told = f"an answer that is {'a web page' if page else f'no JSON ({problem})'}"
+        told = f"a response that is {'a web page' if page else f'not JSON ({problem})'}"
     else:
         match document:
             case {"choices": [{"message": {} as message, **choice}, *_]}:
                 was_cut = choice.get("finish_reason") == "length"
                 return FirstChoice(_text(message), tuple(_raw_calls(message)), was_cut, _usage(document))
-        told = "an answer without a message"
+        told = "a response without a message"
     return complaint_in(content) or Complaint(
-        "busy", f"the server gave {told}; check that the base URL ends in /v1"
+        "busy", f"the server returned {told}; check that the base URL ends in /v1"
     )
 
 
 def as_reply(answer: FirstChoice, request: ModelRequest, form: Form) -> Reply:
-    """What `answer` means to the run that asked `request` in `form` (A1 to A5)."""
+    """Return the reply that `answer` contains for a run that sent `request` in `form` (A1 to A5)."""
     calls: list[RawCall] = [(id_, tool, _arguments(raw)) for id_, tool, raw in answer.calls]
     words, is_broken = answer.text, False
     if not calls:
-        # An answer that was constrained to be one action cannot quote. Whether it was, only it can tell.
+        # A response that was constrained to one action cannot quote. Only its text shows whether it was.
         is_action = form == "json" and _is_object(answer.text)
         shown = () if is_action else shown_texts(request.messages)
         offered = {tool.name for tool in request.tools}
@@ -142,7 +143,7 @@ def _raw_calls(message: Mapping[str, Any]) -> list[RawCall]:
 
 
 def _arguments(raw: Any) -> Any:
-    """The object that a call means, else what it holds instead (A3)."""
+    """Return the object that the arguments of a call contain, or the value that they contain instead (A3)."""
     value = raw
     for _ in range(2):
         if not isinstance(value, str):
@@ -164,7 +165,7 @@ def _is_object(words: str) -> bool:
 
 
 def _unknown_action(words: str, request: ModelRequest) -> list[RawCall]:
-    """The action that the words are if they name no tool on offer, so that the model is told."""
+    """Return the action in `words` if it uses an unknown tool, so that the model gets an error."""
     try:
         action = parse_json(words)
     except NotJson:
@@ -177,7 +178,7 @@ def _unknown_action(words: str, request: ModelRequest) -> list[RawCall]:
 
 
 def _identified(calls: list[RawCall], request: ModelRequest) -> tuple[ToolCall, ...]:
-    """The calls with ids that are plain and new to the run (A2)."""
+    """Return the calls with ids that are plain and new to the run (A2)."""
     answers = [message for message in request.messages if isinstance(message, AssistantMessage)]
     taken = {call.id for message in answers for call in message.calls}
     identified: list[ToolCall] = []

@@ -1,6 +1,6 @@
-"""The complaint of a server that does not answer, and what may be done about it.
+"""The problem reported by a server that does not return a completion, and the possible reactions.
 
-A pure function of the status and the body. Servers say the same things in different words; the words are
+A pure function of the status and the body. Servers report the same problems in different words; the words are
 searched if the status alone does not decide.
 
 Source: RFC 9110 for the statuses; error texts of the OpenAI API, llama.cpp, vLLM and Ollama.
@@ -20,11 +20,12 @@ from muniment.content.exact_json import NotJson, parse_json
 from muniment.content.gates import on_one_line
 
 Kind = Literal["overflow", "limit", "form", "failed", "busy", "final"]
-"""What to try: fewer messages; another limit of tokens; another form; the same again and then another
-form; the same again; nothing."""
+"""The next step: fewer messages; another limit of tokens; another form; the same again and then another form;
+the same again; stop.
+"""
 
 MAX_TOLD_CHARS: Final = 200
-"""Characters of a server's own words in an error."""
+"""Characters of a server's text in an error."""
 
 _OVERFLOW: Final = re.compile(
     r"context[ _-]?(?:length|size|window)|maximum context|too many tokens|(?:prompt|input) is too long",
@@ -39,12 +40,12 @@ _FORM: Final = frozenset({400, 415, 422, 501})
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """Why there is no answer.
+    """The reason for a missing completion.
 
     Attributes:
-        kind: what may be tried.
+        kind: the possible reaction.
         told: for the operator, one line.
-        wait: seconds that the server asks to wait; 0 where it does not.
+        wait: seconds that the server requests to wait; 0 if it does not.
     """
 
     kind: Kind
@@ -53,7 +54,7 @@ class Complaint:
 
 
 def complaint_of(status: int, content: bytes, retry_after: str = "", *, has_key: bool = True) -> Complaint:
-    """Return the complaint of an answer with a status other than 2xx.
+    """Return the complaint of a response with a status other than 2xx.
 
     Args:
         status: of HTTP.
@@ -62,12 +63,12 @@ def complaint_of(status: int, content: bytes, retry_after: str = "", *, has_key:
         has_key: whether a key was sent.
     """
     if status == 401 and not has_key:  # noqa: PLR2004  RFC 9110, 15.5.2
-        return Complaint("final", f"the server wants a key (401), and none was given; give one: {_KEYS}")
+        return Complaint("final", f"the server requires a key (401), and none was sent; pass one: {_KEYS}")
     return _judged(status, _error(content), retry_after)
 
 
 def complaint_in(content: bytes) -> Complaint | None:
-    """Return the complaint in a 2xx, by the status that its code names, else as 500; None: no error."""
+    """Return the complaint in a 2xx, with the status of its code or else 500; None without an error."""
     error = _error(content)
     code = error.get("code")
     status = code if isinstance(code, int) and code in range(400, 600) else 500
@@ -77,11 +78,11 @@ def complaint_in(content: bytes) -> Complaint | None:
 def _judged(status: int, error: Mapping[str, Any], retry_after: str) -> Complaint:
     words = str(error.get("message") or "").rstrip(". ")
     said = f"{words} {error.get('code') or ''} {error.get('type') or ''}"
-    told = f"the server answered {status}" + (f": {_shortened(words)}" if words else "")
+    told = f"the server returned {status}" + (f": {_shortened(words)}" if words else "")
     is_of_form = status in _FORM or (status in {404, 500} and _OF_FORM.search(said))
     match status:
         case 401:
-            return Complaint("final", f"the server refused the key (401); give one that it takes: {_KEYS}")
+            return Complaint("final", f"the server rejected the key (401); pass a valid one: {_KEYS}")
         case 404 if not is_of_form:
             return Complaint("final", f"{told}; check the model's name, and that the base URL ends in /v1")
         case 413:
@@ -89,8 +90,8 @@ def _judged(status: int, error: Mapping[str, Any], retry_after: str) -> Complain
         case _ if status in range(300, 400):
             return Complaint(
                 "final",
-                f"the server answered with a redirect ({status}), which is never followed; "
-                "give the address that answers as base URL",
+                f"the server returned a redirect ({status}), which is never followed; "
+                "use the address of the server itself as base URL",
             )
     if status in {*_FORM, 500} and _OVERFLOW.search(said):
         return Complaint("overflow", told)
@@ -106,7 +107,7 @@ def _judged(status: int, error: Mapping[str, Any], retry_after: str) -> Complain
 
 
 def _error(content: bytes) -> dict[str, Any]:
-    """The error object of a body, with `message` where one was told; empty where there is none."""
+    """Return the error object of a body, with its `message` if present; empty if the body has no error."""
     try:
         document = parse_json(content)
     except NotJson:
@@ -130,7 +131,7 @@ def _shortened(words: str) -> str:
 
 
 def _seconds(retry_after: str) -> float:
-    """Seconds of a `Retry-After`, given as a number or as a date; 0 where it is neither."""
+    """Return the seconds of a `Retry-After`, given as a number or as a date, or 0 if it is neither."""
     with suppress(ValueError, OverflowError):
         return max(0.0, float(int(retry_after)))
     with suppress(ValueError, OverflowError, TypeError):

@@ -1,7 +1,7 @@
-"""What is decided about a fact, and the cues by which rules decide it.
+"""The decision about a fact, and the cues by which the rules make it.
 
-A `Decision` comes from the rules, or from a language model that may decide but not file. Nothing of
-it is trusted further on: the file name is judged like any other path.
+A `Decision` comes from the rules, or from a language model that may decide but not write. Later steps do not
+trust it: the file name is judged like any other path.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from muniment.kernel.path import CanonicalPath
 
 # -- cues --------------------------------------------------------------------------------------------
 #
-# The cue tables of `cues.toml`, compiled once on first use, and the folding that they match on.
+# The cue tables of `cues.toml`, compiled once on first use, and the folding of the texts that they match.
 #
-# A text is folded to words between single spaces, with one at each end; a cue then is a regular
-# expression over that string. Python's `re` backtracks, but a cue holds no repetition, so matching is
-# linear in the text, and only the first `CUE_CHARS` characters of a fact are looked at.
+# A text is folded to words between single spaces, with a space at each end. A cue is searched in that string.
+# It has no repetition, so the search is linear in the text. Only the first `CUE_CHARS` characters of a fact
+# are searched.
 #
-# The file says what the cues mean and how their weights were chosen.
+# The file explains the meaning of the cues and how their weights were chosen.
 
 CUE_CHARS: Final = 2_000
-"""Characters of a fact that are searched for cues: what it is about stands at its beginning."""
+"""Characters of a fact that are searched for cues: its subject is at the beginning."""
 
 _STOPPED_BY: Final = "|"
 _ASCII_WORD: Final = re.compile("[a-z0-9]+")
 _UNSPACED: Final = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
-"""Scripts that put no space between words: Thai, Lao, Burmese, Khmer, kana, Han."""
+"""Scripts without spaces between words: Thai, Lao, Burmese, Khmer, kana, Han."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """What to look for in folded text.
+    """A text to search for in folded text.
 
     Attributes:
-        text: with a space where a word has to begin or end.
+        text: the words, with a space where a word must begin or end.
         opens: whether it counts only at the start of the text.
-        unless: what may not follow.
+        unless: texts that must not follow.
     """
 
     text: str
@@ -57,7 +57,7 @@ class Cue:
     unless: tuple[str, ...]
 
     def places(self, text: str) -> Iterator[tuple[int, int]]:
-        """Start and end of its words wherever they stand."""
+        """Yield start and end of its words at each occurrence."""
         found = text.find(self.text, 0, len(self.text) if self.opens else None)
         while found >= 0:
             start = found + (self.text.startswith(" ") and not self.opens)
@@ -69,16 +69,16 @@ class Cue:
 
 @dataclass(frozen=True, slots=True)
 class CueTable:
-    """Cues that say one thing, the longest as written first: of those that begin in one place it counts."""
+    """Cues with the same meaning, the longest first: of several that begin at one place, it counts."""
 
     cues: tuple[Cue, ...]
 
     def occurs(self, text: str) -> bool:
-        """Whether any of them stands in folded text."""
+        """Return whether any of them occurs in folded text."""
         return any(True for _ in self._places(text))
 
     def count(self, text: str) -> int:
-        """How many of them stand in it, one beside the other."""
+        """Return how many of them occur in a text without overlap."""
         counted = over = 0
         for start, end in sorted(self._places(text), key=itemgetter(0)):
             if start >= over:
@@ -86,7 +86,7 @@ class CueTable:
         return counted
 
     def end_of_first(self, text: str) -> int | None:
-        """Where the words end of the first that stands in it; None: none does."""
+        """Return the end of the words of the first cue in a text, or None if no cue occurs."""
         return next((end for _, end in self._places(text)), None)
 
     def _places(self, text: str) -> Iterator[tuple[int, int]]:
@@ -95,11 +95,11 @@ class CueTable:
 
 @dataclass(frozen=True, slots=True)
 class CueClass:
-    """Cues that say the same thing about a fact, and how much that says.
+    """Cues with the same meaning for a fact, and the weight of that meaning.
 
     Attributes:
-        scope: the scope that it speaks for, `user` or `project`.
-        weight: what it adds to that scope's sum, once.
+        scope: the scope that it supports, `user` or `project`.
+        weight: its contribution to the sum of that scope, once.
     """
 
     name: str
@@ -113,8 +113,8 @@ class Cues:
     """Every table of `cues.toml`, ready to be matched against `plain_words` text.
 
     Attributes:
-        updates: the tables of `updates.py`, as they are written.
-        chatter: likewise, what says nothing to keep, by language.
+        updates: the tables of `updates.py`, as written.
+        chatter: phrases without content, as written, by language.
     """
 
     classes: tuple[CueClass, ...]
@@ -128,7 +128,7 @@ class Cues:
 
 @cache
 def cues() -> Cues:
-    """The shipped tables. Cost: reads and compiles one file of the package, once a process."""
+    """Return the tables of the package. Cost: reads and compiles one file, once per process."""
     tables = shipped_tables("muniment.agent", "cues")
     classes = tuple(
         CueClass(name, table["scope"], table["weight"], cue_table(_languages(table)))
@@ -148,10 +148,13 @@ def cues() -> Cues:
 
 
 def plain_words(text: str) -> str:
-    """`text` as cues see it: ` words in lower case without accents ` between single spaces.
+    """Return `text` in the form that cues match: lower-case words between single spaces.
 
-    Accents are dropped where Latin, Greek and Cyrillic write them, so that `cafe` and `café`
-    are one word; the marks of other scripts are letters there, and stay.
+    The text has a space at each end. Accents of Latin, Greek and Cyrillic letters are dropped, so that `cafe`
+    and `café` are one word; the marks of other scripts are letters there, and stay.
+
+    Accents of Latin, Greek and Cyrillic letters are dropped, so that `cafe` and `café` are one word; the
+    marks of other scripts are letters there, and stay.
     """
     if text.isascii():
         return f" {' '.join(_ASCII_WORD.findall(text.lower()))} "
@@ -166,12 +169,12 @@ def plain_words(text: str) -> str:
 
 
 def is_unspaced(text: str) -> bool:
-    """Whether `text` holds a letter of a script that puts no space between words."""
+    """Return whether `text` contains a letter of a script without spaces between words."""
     return _UNSPACED.search(text) is not None
 
 
 def _languages(table: dict[str, object]) -> list[str]:
-    """All cues of a table with one line a language."""
+    """Return all cues of a table with one line per language."""
     return [
         cue
         for key, line in table.items()
@@ -185,7 +188,7 @@ def _split(line: str) -> list[str]:
 
 
 def cue_table(written: list[str]) -> CueTable:
-    """The cues of `written`, the longer ones first."""
+    """Return the cues of `written`, the longer ones first."""
     return CueTable(tuple(map(_cue, sorted(written, key=len, reverse=True))))
 
 
@@ -207,13 +210,13 @@ def _cue(written: str) -> Cue:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Where a fact is to be filed.
+    """The decision where and how to store a fact.
 
     Attributes:
-        file: the path in the scope, `topic/slug.md` or `slug.md`; a taken name gets a number.
+        file: the path in the scope, `topic/slug.md` or `slug.md`; if the name is in use, a number is added.
         title: one line, at most `TITLE_CHARS` characters.
         text: the fact, verbatim.
-        updates: the entry in whose place it is to stand; None: it gets a file of its own.
+        updates: the entry that it replaces; None: it gets a new file.
     """
 
     scope: Scope
@@ -225,5 +228,5 @@ class Decision:
 
     @property
     def description(self) -> str:
-        """The text on one line, see `content.titles.description_of`."""
+        """Return the text on one line, see `content.titles.description_of`."""
         return description_of(self.text)

@@ -1,17 +1,16 @@
-"""Files a `Decision` through the tools of a run, one `Reply` a turn.
+"""Write a `Decision` with the tools of a run, one `Reply` per turn.
 
-Write once (`write_file`), end in words. What the memory holds already of a fact stands in the brief
-(`model.Related`): nothing is looked for here. Which step comes next is read from the messages alone, so that
-any stateless model may drive it: the rules, or a language model that only decides.
+It writes once (`write_file`), and ends with a sentence. The brief contains the similar entries
+(`model.Related`), so it does not search. The next step is read from the messages alone, so that any stateless
+model may drive it: the rules, or a language model that only decides.
 
-F1  The text is written verbatim below the front matter: to a new name, or in the place of the entry that it
-    updates.
-F2  Nothing else is replaced: a name that turns out to be taken gets a digest.
-F3  What is known already is not written again; the last words name the entry that says it.
-F4  A name that is refused is avoided once: the entry that was to be updated by a new one, a topic folder that
-    the policy does not grant by the scope itself. Any other refusal ends it. At most `MAX_WRITES` writes are
-    tried, in at most three turns.
-F5  Items of a list that stand for themselves are filed each by itself, in the same turns.
+F1  The text is written verbatim below the front matter: to a new name, or to the entry that it updates.
+F2  No other file is replaced: if a name is in use, a digest is added.
+F3  A known fact is not written again; the last words contain the path of its entry.
+F4  A denied name is avoided once: if the update of an entry is denied, by a new file; if the policy does not
+    grant a topic folder, by the scope itself. Any other denial ends the attempt. At most `MAX_WRITES` writes
+    are tried, in at most three turns.
+F5  Separate items of a list are written one by one, in the same turns.
 """
 
 from __future__ import annotations
@@ -53,11 +52,12 @@ from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
 # -- filing ------------------------------------------------------------------------------------------
 
 MAX_WRITES: Final = 2
-"""Writes of one text that are tried."""
+"""Attempts to write one text."""
 
 TURNS_TO_WRITE: Final = 2
-"""Turns that it takes to write and to say so. With no more left, as after a conflict, the name gets a digest:
-a fact that is filed twice is better than one that is lost."""
+"""Turns for a write and the final sentence. If no more are left, as after a conflict, a digest is added to
+the name: a duplicate fact is better than a lost one.
+"""
 
 _TAKEN: Final = frozenset({"not_read", "exists_as", "not_a_file", "bad_name"})
 """Codes of a write that another name may avoid."""
@@ -66,7 +66,7 @@ _Write = tuple[ToolCall, ToolMessage]
 
 
 def next_reply(decisions: Sequence[Decision], request: ModelRequest) -> Reply:
-    """The next step of filing `decisions`, given what the run has answered so far."""
+    """Return the next step for `decisions`, given the results of the run."""
     filings = [_Filing(number, each, request) for number, each in enumerate(decisions, 1)]
     if calls := tuple(call for each in filings if (call := each.call()) is not None):
         return Reply(calls=calls)
@@ -74,14 +74,14 @@ def next_reply(decisions: Sequence[Decision], request: ModelRequest) -> Reply:
 
 
 class _Filing:
-    """How far one decision has come in a run."""
+    """The progress of one decision in a run."""
 
     def __init__(self, number: int, decision: Decision, request: ModelRequest) -> None:
         self._number, self._decision, self._brief = number, decision, request.brief
         self._writes = list(_writes(f"write-{number}-", request.messages))
         self._known = _known(decision.text, request.brief)
         self._may_write = any(tool.name == "write_file" for tool in request.tools)
-        # In a run that shows nothing (`clean`) every name is as good as another: code finds a free one.
+        # In a run without reads (`clean`) every name is equally good: code finds a free one.
         self._is_blind = (
             not self._writes
             and any(tool.name == "read_file" for tool in request.tools)
@@ -89,7 +89,7 @@ class _Filing:
         )
 
     def call(self) -> ToolCall | None:
-        """The write to make next; None: there is nothing to do, or nothing more."""
+        """Return the next write, or None if no further write is possible or needed."""
         is_done = bool(self._writes) and self._writes[-1][1].verdict == "allow"
         is_stuck = bool(self._writes) and not self._is_avoidable()
         if self._known is not None or is_done or is_stuck or not self._may_write:
@@ -101,25 +101,25 @@ class _Filing:
         return ToolCall(call_id, "write_file", {"path": self._free_path(), "content": content})
 
     def said(self) -> str:
-        """What came of it, where there is nothing more to do."""
+        """Return the final sentence about the result."""
         if self._known is not None:
             return f"Already known: {self._known.text}"
         if not self._writes:
-            return "Not saved: there is no turn left to write in."
+            return "Not saved: no turn is left for a write."
         call, answer = self._writes[-1]
         if answer.verdict == "allow":
             return f"Saved to {call.arguments['path']}: {self._decision.title}"
-        return f"Not saved: the write was answered with {answer.code}."
+        return f"Not saved: the write failed with {answer.code}."
 
     def _is_avoidable(self) -> bool:
-        """Whether another name may be answered otherwise than the last one."""
+        """Return whether a write to another name may have another result than the last one."""
         code = self._writes[-1][1].code
         was_update = len(self._writes) == 1 and self._decision.updates is not None
         is_in_folder = code == "refused" and "/" in self._decision.file
         return len(self._writes) < MAX_WRITES and (code in _TAKEN or was_update or is_in_folder)
 
     def _free_path(self) -> str:
-        """The first name that is not known to be taken (F1, F2)."""
+        """Return the first name that is not known to be in use (F1, F2)."""
         taken = {fold(each.path.text) for each in self._brief.related}
         taken.update(fold(call.arguments["path"]) for call, _ in self._writes)
         if self._decision.updates is not None and not self._writes:
@@ -127,7 +127,10 @@ class _Filing:
         return next(path for path in self._names() if fold(path) not in taken)
 
     def _names(self) -> Iterator[str]:
-        """Paths to try, in order; the last ones are free unless someone took them on purpose."""
+        """Yield paths to try, in order.
+
+        The last ones are free unless another process created them on purpose.
+        """
         decision, codes = self._decision, {answer.code for _, answer in self._writes}
         folder, _, name = f"{decision.scope}/{decision.file}".rpartition("/")
         stem = name.removesuffix(FILE_SUFFIX)
@@ -142,7 +145,7 @@ class _Filing:
 
 
 def _writes(prefix: str, messages: Sequence[Message]) -> Iterator[_Write]:
-    """The writes of one decision that were answered, in order."""
+    """Yield the writes of one decision that have a result, in order."""
     answers = {message.call_id: message for message in messages if isinstance(message, ToolMessage)}
     for message in messages:
         if isinstance(message, AssistantMessage):
@@ -152,12 +155,15 @@ def _writes(prefix: str, messages: Sequence[Message]) -> Iterator[_Write]:
 
 
 def is_known(text: str, brief: Brief) -> bool:
-    """Whether an entry says a text already."""
+    """Return whether an entry already states a text."""
     return _known(text, brief) is not None
 
 
 def _known(text: str, brief: Brief) -> CanonicalPath | None:
-    """The entry that says a text already (F3); in a scope that may not be written one may vanish unseen."""
+    """Return the entry that already states a text (F3), or None.
+
+    An entry in a scope that the run may not write does not count: it may be deleted unnoticed.
+    """
     wanted = comparable(text)
     said = (each.path for each in brief.related if wanted in each.sayings)
     return next((path for path in said if path.scope in brief.writable), None)
@@ -165,41 +171,40 @@ def _known(text: str, brief: Brief) -> CanonicalPath | None:
 
 # -- routing -----------------------------------------------------------------------------------------
 #
-# From a fact to a `Decision`, by the cue tables: which scope, type, topic and title.
+# From a fact to a `Decision`, by the cue tables: its scope, type, topic and title.
 #
-# Scope: each class of cues that occurs adds its weight to `user` or `project`; the larger sum wins, a
-# tie or no cue is `project`. Where the run may write only one of them, that one it is.
-# Topic: the one with the most cues, else none; what else the memory holds, in which order it came, says
-# nothing about it.
+# Scope: each class of cues that occurs adds its weight to `user` or `project`. The larger sum wins; a tie or
+# a fact without cues is `project`. If the run may write only one of them, that one is used.
+# Topic: the one with the most cues, or none; other entries of the memory and their order do not count.
 # Pure; deterministic; any text is routed.
 
 USER: Final = Scope("user")
 PROJECT: Final = Scope("project")
 ORDER: Final = "order"
-"""The class of `cues.toml` that tells how to work."""
+"""The class of `cues.toml` with instructions how to work."""
 
 _URL: Final = re.compile(r"\b(?:https?|ssh|git|ftp)://\S+", re.IGNORECASE)
 _NOT_STATED: Final = re.compile(
     r"```.*?(?:```|\Z)|`[^`\n]*`|\"[^\"\n]*\"|\u201c[^\u201d\n]*\u201d|\u00ab[^\u00bb\n]*\u00bb", re.DOTALL
 )
-"""Code and quotations: what they say is not said of the person or project."""
+"""Code and quotations: they do not describe the person or project."""
 
 _CODE: Final = re.compile(r"\w+/[\w./-]+|\b\w+\.(?:py|ts|js|md|toml|ya?ml|json|sh|go|rs|sql)\b|`[^`\n]+`")
 _CODE_WEIGHT: Final = 1
-"""A path or code speaks for the project, less than any cue: it only breaks a tie."""
+"""The weight of a path or code for the project. It is lower than any cue: it only breaks a tie."""
 
 _FOLDED_CHARS: Final = 2 * CUE_CHARS
-"""Of them, folded; a single character may become eight."""
+"""Characters of the folded text; a single character may become eight."""
 
 
 @dataclass(frozen=True, slots=True)
 class CueReading:
-    """What the cue tables say of a fact.
+    """The result of the cue tables for a fact.
 
     Attributes:
-        scope: where it belongs if the run may write there.
-        topic: the folder that its words suggest; empty for none.
-        is_sure: some cue speaks for the scope, and none against it.
+        scope: its scope, if the run may write there.
+        topic: the folder that its words suggest; empty: none.
+        is_sure: at least one cue supports the scope, and none supports another.
     """
 
     scope: Scope
@@ -210,7 +215,7 @@ class CueReading:
 
 @lru_cache(maxsize=16)
 def read(fact: str) -> CueReading:
-    """Match `fact` against every table. Cost: a few milliseconds, whatever its length, once a run."""
+    """Match `fact` against every table. Cost: a few milliseconds for any length, once per run."""
     tables = cues()
     head = fact[:CUE_CHARS]
     text = _stated(head, tables)[:_FOLDED_CHARS]
@@ -227,14 +232,14 @@ def read(fact: str) -> CueReading:
 
 
 def route(brief: Brief, decided: tuple[Scope, EntryType] | None = None) -> tuple[Decision, ...]:
-    """Decide where the fact of `brief` goes: each of its items, where it is a list of facts.
+    """Decide where to store the fact of `brief`, or each item of a list of facts.
 
     Args:
         brief: the run; only its writable scopes count.
-        decided: scope and type of all, where a model chose them.
+        decided: scope and type of all, if a model chose them.
 
     Returns:
-        The decisions in order; none where the run may write nowhere.
+        The decisions in order; empty if the run may not write.
     """
     if not brief.writable:
         return ()
@@ -259,9 +264,9 @@ def _routed(text: str, brief: Brief, decided: tuple[Scope, EntryType] | None) ->
 
 
 def replaceable(decision: Decision, brief: Brief) -> Iterator[Related]:
-    """The related entries that what is decided supersedes, of its scope and type.
+    """Yield the related entries that a decision supersedes, of its scope and type.
 
-    None that says something of the fact itself, which would be gone with it.
+    An entry that also states a part of the fact is excluded: this part would be lost with it.
     """
     said = {comparable(text) for text in (brief.fact, *separate_items(brief.fact))}
     for each in brief.related:
@@ -272,7 +277,10 @@ def replaceable(decision: Decision, brief: Brief) -> Iterator[Related]:
 
 
 def _stated(head: str, tables: Cues) -> str:
-    """The folded text without code, quotations, URLs and introductions; the whole if nothing is left."""
+    """Return the folded text without code, quotations, URLs and introductions.
+
+    If nothing is left, return all of it.
+    """
     stated = plain_words(_NOT_STATED.sub(" \u2022 ", _URL.sub(" ", head)))
     while (end := tables.lead_in.end_of_first(stated)) is not None and end < len(stated) - 1:
         stated = stated[end:]
@@ -280,7 +288,7 @@ def _stated(head: str, tables: Cues) -> str:
 
 
 def _main_clause(head: str, tables: Cues) -> str:
-    """What follows the comma of a clause that opens the text, folded; empty where none does."""
+    """Return the folded text after the comma of a subordinate clause at the start, or an empty text."""
     clause, comma, main = re.sub("[\uff0c\u3001]", ",", head).partition(",")
     first, _, _ = plain_words(clause).strip().partition(" ")
     return plain_words(main) if comma and first in tables.opening else ""
@@ -302,7 +310,7 @@ def _type(scope: Scope, found: tuple[CueClass, ...], *, is_reference: bool) -> E
 
 
 def _topic(head: str, tables: Cues) -> str:
-    """The topic with the most cues; the earlier one of the table where two have as many."""
+    """Return the topic with the most cues; the earlier one in the table if two have the same number."""
     text = plain_words(head)[:_FOLDED_CHARS]
     counts = [(table.count(text), topic) for topic, table in tables.topics]
     most, topic = max(counts, key=lambda counted: counted[0])
@@ -313,22 +321,21 @@ def _topic(head: str, tables: Cues) -> str:
 #
 # The embedded writer: a deterministic model without network or key, driven like any other.
 #
-# It routes the fact by the cue tables and files it through the tools of the run. The same request gets the
-# same reply: it keeps nothing between turns, and reads no message but the answers to its own calls.
+# It routes the fact by the cue tables and writes it with the tools of the run. The same request gets the same
+# reply: it stores nothing between turns, and only reads the results of its calls.
 
 
 class RuleWriter:
     """A `Model` that decides by rules.
 
-    Example:
-        `muniment.open(workspace=".")` uses it unless told otherwise.
+    Example: `muniment.open(workspace=".")` uses it by default.
     """
 
     name = "rules"
 
     def respond(self, request: ModelRequest) -> Reply:
-        """The next step; never raises for any fact or answer of a tool. Cost: milliseconds, no I/O."""
+        """Return the next step; never raises for any fact or tool result. Cost: milliseconds, no I/O."""
         decisions = route(request.brief)
         if not decisions:
-            return Reply("Not saved: this run may write nowhere.")
+            return Reply("Not saved: this run has no writable scope.")
         return next_reply(decisions, request)

@@ -1,8 +1,7 @@
-"""What stands between the agent loop and whatever answers it: one protocol with one method.
+"""The interface between the agent loop and its models: one protocol with one method.
 
-A model is stateless as far as the loop is concerned: everything it may know of a run is in the
-`Request`. A language model reads `messages`; the rule writer reads `brief` and the results of its
-own earlier calls.
+A model is stateless for the loop: the `ModelRequest` contains everything that it may know about a run. A
+language model reads `messages`; the rule writer reads `brief` and the results of its earlier calls.
 """
 
 from __future__ import annotations
@@ -28,58 +27,59 @@ from muniment.types import Turn, Usage
 ProtocolName = Literal["auto", "tools", "json", "text", "decide"]
 
 PROTOCOLS: Final[tuple[ProtocolName, ...]] = get_args(ProtocolName)
-"""How a run may speak with a language model; `auto` finds out what the server can do."""
+"""The protocols between a run and a language model; `auto` detects what the server supports."""
 
 OnModelFailure = Literal["rules", "fail"]
-"""If the model fails: the rules do the work, or the task fails."""
+"""The reaction to a failed model: the rules do the work, or the task fails."""
 
 MAX_MODEL_CHARS: Final = 200
-"""Characters of a model's name, which is part of results, entries and lines on terminals."""
+"""Characters of a model's name; the name is part of results, entries and terminal output."""
 
 
 def check_model_name(name: str) -> str:
-    """`name`, if it can be a model's: it shows whole, so that every gate lets an entry pass that says it.
+    """Return `name` if it is valid: every character is visible, so that every gate accepts an entry with it.
 
     Raises:
-        ConfigInvalid: it has not 1 to `MAX_MODEL_CHARS` printable characters, or a space at either end.
+        ConfigInvalid: it does not have 1 to `MAX_MODEL_CHARS` printable characters, or has a space at either
+            end.
     """
     is_shown_whole = name.isprintable() and name == name.strip() and name == visible(name)
     if not (1 <= len(name) <= MAX_MODEL_CHARS and is_shown_whole):
         raise ConfigInvalid(
-            f"a model's name has 1 to {MAX_MODEL_CHARS} printable characters, and no space at either end; "
-            "this one has not"
+            f"invalid model name: use 1 to {MAX_MODEL_CHARS} printable characters, "
+            "without a space at either end"
         )
     return name
 
 
 def check_protocol(protocol: str) -> ProtocolName:
-    """`protocol`, if it is one of `PROTOCOLS`.
+    """Return `protocol` if it is one of `PROTOCOLS`.
 
     Raises:
         ConfigInvalid: it is not.
     """
     known = next((each for each in PROTOCOLS if each == protocol), None)
     if known is None:
-        there_are = f"{', '.join(PROTOCOLS[:-1])} and {PROTOCOLS[-1]}"
-        raise ConfigInvalid(f"there is no protocol {printable(protocol)!r}; there are {there_are}")
+        there_are = f"{', '.join(PROTOCOLS[:-1])} or {PROTOCOLS[-1]}"
+        raise ConfigInvalid(f"invalid protocol {printable(protocol)!r}: use one of {there_are}")
     return known
 
 
 def check_on_model_failure(value: str) -> OnModelFailure:
-    """`value`, if it says what follows a model that failed.
+    """Return `value` if it is a valid reaction to a failed model.
 
     Raises:
-        ConfigInvalid: it does not.
+        ConfigInvalid: it is not.
     """
     known: OnModelFailure | None = next((each for each in get_args(OnModelFailure) if each == value), None)
     if known is None:
-        raise ConfigInvalid(f"on_model_failure is rules or fail, not {printable(value)!r}")
+        raise ConfigInvalid(f"invalid on_model_failure {printable(value)!r}: use rules or fail")
     return known
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeBrief:
-    """A scope as the model may know it: its name, and whether this run may write there."""
+    """A scope as the model sees it: its name, and whether this run may write in it."""
 
     name: Scope
     writable: bool
@@ -87,21 +87,22 @@ class ScopeBrief:
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """An entry of the memory that is like the fact of a run, and may be shown to it.
+    """An entry of the memory that is similar to the fact of a run.
 
     Attributes:
         id: of its provenance; empty: it has none.
         path: its logical path.
-        digest: of its file, on which the run rests.
-        trust: who it comes from.
-        age: how long ago it was written, in words.
+        digest: of its file, on which the run depends.
+        trust: of the entry.
+        age: the time since it was written, in words.
         type: one of `TYPES`, or None.
         title: one line.
         body: its text.
-        sayings: what it says by itself, see `content.words.sayings`, if whoever asks may rely on it.
-        is_ours: whether the fact may stand in its place: whoever asks is trusted as far, and the policy lets
+        sayings: its independent statements, see `content.words.sayings`, if the requester may rely on them.
+        is_ours: whether the fact may replace it: the requester has at least its trust, and the policy lets
             the run change it.
-        is_shown: whether a language model is shown it, who may be steered by what agents and strangers wrote.
+        is_shown: whether a language model sees it; text of agents and external authors could manipulate the
+            model.
     """
 
     id: str
@@ -119,15 +120,15 @@ class Related:
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """What a run is about, as data.
+    """The job of a run, as data.
 
     Attributes:
         fact: the text to remember, trimmed; 1 to `MAX_FACT_BYTES` bytes of UTF-8.
         scopes: the scopes of the run, in the order of the policy.
-        context: what the run may see.
-        related: entries that are like the fact, the nearest first; the run counts as having read them.
+        context: the data that the run may see.
+        related: similar entries, the nearest first; they count as read by the run.
         ends: when the fact ends; None: never.
-        is_one: the fact is filed as one, also if it is a list of facts.
+        is_one: store the fact as one entry, even if it is a list of facts.
     """
 
     fact: str
@@ -139,13 +140,13 @@ class Brief:
 
     @property
     def writable(self) -> tuple[Scope, ...]:
-        """The scopes in which the run may write."""
+        """Return the scopes in which the run may write."""
         return tuple(scope.name for scope in self.scopes if scope.writable)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call that a model asks for. `arguments` is whatever JSON the model sent, unchecked."""
+    """One requested call of a model. `arguments` is the JSON value that the model sent, unchecked."""
 
     id: str
     tool: str
@@ -161,14 +162,14 @@ class SystemMessage:
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """The job, or a nudge of the loop."""
+    """The job, or a reminder from the loop."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class AssistantMessage:
-    """What the model answered in an earlier turn."""
+    """The model's reply of an earlier turn."""
 
     text: str
     calls: tuple[ToolCall, ...] = ()
@@ -179,10 +180,10 @@ class ToolMessage:
     """The outcome of one call.
 
     Attributes:
-        call_id: the `ToolCall.id` that it answers.
-        verdict: whether the call was allowed, denied or mistaken.
+        call_id: the `ToolCall.id` of the call.
+        verdict: whether the call was allowed, denied or invalid.
         code: the outcome's stable code, None if allowed.
-        text: what the model sees.
+        text: the text for the model.
     """
 
     call_id: str
@@ -208,13 +209,13 @@ class ModelRequest:
     """One model call.
 
     Attributes:
-        tools: the tools on offer; empty on the last turn, which must end in words.
-        turns_left: this one included.
-        seconds_left: until the run's deadline; the model must answer or raise within it.
-        cancel: the caller's wish to stop, for models that wait; None: nobody can.
-        token: random text of the run, unknown to whoever wrote the data that it fences.
-        schema: name and JSON Schema that the answer's words are to have, where the model is asked a question
-            instead of being given tools; None: it acts, or says what it likes.
+        tools: the available tools; empty on the last turn, which must end in words.
+        turns_left: including this one.
+        seconds_left: until the run's deadline; the model must reply or raise within this time.
+        cancel: the cancellation of the caller, for models that wait; None: it cannot be cancelled.
+        token: random text of the run, unknown to the authors of the data inside its fences.
+        schema: name and JSON Schema of the reply's text, for a query without tools; None: the model acts, or
+            writes free text.
     """
 
     brief: Brief
@@ -229,10 +230,10 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model answered: words, calls, or both (the calls count). Neither: nothing that can be used.
+    """The reply of a model: words, calls, or both (then the calls count). With neither it is invalid.
 
     Attributes:
-        decided_by: who decided where a fact belongs, if that was not the model.
+        decided_by: the author of the decision about a fact, if that was not the model.
     """
 
     text: str = ""
@@ -242,10 +243,10 @@ class Reply:
 
 
 class ModelError(Exception):
-    """The model cannot answer; the run ends as `model_error`. The message is for the operator.
+    """The model cannot reply; the run ends as `model_error`. The message is for the operator.
 
     Attributes:
-        has_answered: it did, but not what it was asked for; it may answer something else.
+        has_answered: it replied, but not with the requested content; another query may succeed.
     """
 
     def __init__(self, message: str = "", *, has_answered: bool = False) -> None:
@@ -254,24 +255,24 @@ class ModelError(Exception):
 
 
 class ContextOverflow(ModelError):
-    """The messages are too long for the model; with fewer of them it may answer."""
+    """The messages are too long for the model; with fewer of them it may reply."""
 
 
 class Model(Protocol):
     """Anything that can drive a run.
 
     Attributes:
-        name: what results say decided: `rules`, or the model's own name.
+        name: the decider that results report: `rules`, or the model's name.
     """
 
     name: str
 
     def respond(self, request: ModelRequest) -> Reply:
-        """Answer one turn.
+        """Reply to one turn.
 
         Raises:
-            ModelError: the model cannot answer.
-            ContextOverflow: it could with fewer messages; the loop drops tool results and asks once more.
+            ModelError: the model cannot reply.
+            ContextOverflow: it could with fewer messages; the loop drops tool results and retries once.
             DeadlineExceeded: `seconds_left` passed first.
             Cancelled: the caller cancelled first.
         """
@@ -282,10 +283,10 @@ class Model(Protocol):
 
 
 def undoubled(text: str, at: int) -> str:
-    """`text` from `at` on, with braces written once that a model doubled, as some chat templates show them.
+    """Return `text` from `at` on, with single braces where a model doubled them, as some chat templates do.
 
-    No object begins with an object, so a brace right behind one that opens is its double; what closes them is
-    a pair as well. Braces in strings stay.
+    No object begins with an object, so a brace directly after an opening one is its double, and its closing
+    brace is doubled too. Braces in strings stay.
 
     Cost: linear.
     """
@@ -310,19 +311,19 @@ _BRACE_OR_STRING: Final = re.compile(r'[{}]|"(?:[^"\\]|\\.)*+"', re.DOTALL)
 
 # -- budget ------------------------------------------------------------------------------------------
 #
-# What one task may use, over all its attempts: turns, tool calls, and one monotonic deadline.
+# The limits of one task over all its attempts: turns, tool calls, and one monotonic deadline.
 
 
 class Budget:
-    """Counts down; a repeat after a conflict spends what is left.
+    """The remaining turns, calls and time of a task; a retry after a conflict uses the rest.
 
     Args:
         limits: of the effective policy.
-        cancel: the caller's wish to stop.
+        cancel: the cancellation of the caller.
         clock: monotonic seconds.
 
     Attributes:
-        timeline: the turns that were taken, in order, over all attempts.
+        timeline: the past turns, in order, over all attempts.
     """
 
     def __init__(self, limits: Limits, cancel: Cancelling, clock: Callable[[], float]) -> None:
@@ -337,32 +338,32 @@ class Budget:
 
     @property
     def seconds(self) -> float:
-        """Since the task started."""
+        """Return the seconds since the task started."""
         return self._clock() - self._started
 
     @property
     def seconds_left(self) -> float:
-        """Until the deadline, never negative."""
+        """Return the seconds until the deadline, never negative."""
         return max(0.0, self.deadline - self._clock())
 
     def check(self) -> None:
-        """Stop here if the task may not go on.
+        """Raise if the task may not continue.
 
         Raises:
-            Cancelled: the caller asked for it.
+            Cancelled: the caller cancelled it.
             DeadlineExceeded: the deadline has passed.
         """
         if self.cancel.is_set():
             raise Cancelled("nothing was written")
         if self._clock() >= self.deadline:
-            raise DeadlineExceeded("the time of the task is used up; nothing was written")
+            raise DeadlineExceeded("the task exceeded its time limit; nothing was written")
 
     def renew(self, limits: Limits) -> None:
-        """Give the turns and calls of a whole run anew, within the same deadline."""
+        """Reset turns and calls to those of a complete run; the deadline stays."""
         self.turns_left, self.calls_left = limits.turns, limits.tool_calls
 
     def spend_turn(self) -> bool:
-        """Take a turn if one is left."""
+        """Use a turn, and return whether one was left."""
         if self.turns_left == 0:
             return False
         self.turns_left -= 1
@@ -370,7 +371,7 @@ class Budget:
         return True
 
     def spend_call(self) -> bool:
-        """Take a tool call if one is left."""
+        """Use a tool call, and return whether one was left."""
         if self.calls_left == 0:
             return False
         self.calls_left -= 1
@@ -378,7 +379,7 @@ class Budget:
 
     @contextmanager
     def timed_turn(self) -> Iterator[list[Usage]]:
-        """Put a turn on the timeline: the seconds of the block, and the usage that it adds to the list.
+        """Add a turn to the timeline: the seconds of the block, and the usage that it appends to the list.
 
         Raises:
             DeadlineExceeded, Cancelled: as `check`, after the block.
@@ -401,15 +402,15 @@ def respond(
     tools: tuple[ToolSpec, ...] = (),
     schema: tuple[str, dict[str, Any]] | None = None,
 ) -> Reply:
-    """Return a model's reply. It is foreign code: any other error or result is a `ModelError`.
+    """Return a model's reply. The model is foreign code: any other error or result is a `ModelError`.
 
     Args:
-        model: what is asked.
-        budget: of the task, of which the turn was taken.
-        brief: what the task is about.
-        messages: all that was said so far.
+        model: the model to query.
+        budget: of the task; the turn is already counted.
+        brief: the subject of the task.
+        messages: the conversation.
         token: random text of the fences.
-        tools: on offer.
+        tools: the available tools.
         schema: as of `ModelRequest`.
 
     Raises:
@@ -433,5 +434,5 @@ def respond(
     except Exception as error:
         raise ModelError(f"the model failed with {type(error).__name__}: {error}") from error
     if not all(isinstance(word, str) for word in words):
-        raise ModelError("the model answered with something that is no reply", has_answered=True)
+        raise ModelError("the model returned an invalid reply", has_answered=True)
     return reply

@@ -1,24 +1,24 @@
-"""The adapter to any server that speaks OpenAI's Chat Completions, the only importer of `openai`.
+"""The adapter to any server with OpenAI's Chat Completions API; the only module that imports `openai`.
 
-The server and the model behind it are hostile as far as this module is concerned:
+This module treats the server and its model as hostile:
 
-N1 Nothing is asked, and nothing waited for, past the deadline or cancellation of a run: the waiting thread
-   keeps the time, and the socket is closed. That holds for repeats and steps down as well.
-N2 The text goes to `base_url` and nowhere else. Redirects are not followed; proxies, `OPENAI_*` and
-   `SSL_CERT_*` of the environment are not heeded; certificates are verified against the system's store.
-N3 What is sent is an allow-list of headers: none that the library or the environment adds, no cookies.
-N4 What comes back is read up to `MAX_ANSWER_BYTES`, counted after decompression.
-N5 The key is sent as the bearer token and nowhere else; replies and errors that repeat a secret one lose it.
-N6 A server's own words appear in errors and notes only, shortened to one printable line.
-N7 `auto` goes down from `tools` to `json` to `decide` within a run, a step for each answer that was no use.
+N1 No request is sent, and no wait continues, after the deadline or cancellation of a run: the waiting thread
+   measures the time, and the socket is closed. This includes retries and fallbacks.
+N2 The text is only sent to `base_url`. Redirects are not followed; proxies, `OPENAI_*` and `SSL_CERT_*` of
+   the environment are ignored; certificates are verified against the system's store.
+N3 An allow-list of headers is sent: none that the library or the environment adds, no cookies.
+N4 A response is read up to `MAX_ANSWER_BYTES`, counted after decompression.
+N5 The key is only sent as the bearer token. If replies and errors repeat a secret key, it is removed.
+N6 A server's own words appear only in errors and notes, shortened to one printable line.
+N7 `auto` falls back from `tools` to `json` to `decide` within a run, one step for each invalid reply.
 
-How a server can be driven is found by going down `LADDERS` where it refuses, and kept for the life of the
-object, that is for one base URL and one model.
+The working form of a server is found by trying the forms of `LADDERS` in order. It is cached for the life of
+the object, that is for one base URL and one model.
 
-What does not hold: nothing here binds what the server does with what it was sent. An application that has
-`httpcore2` log at DEBUG gets the server's headers into its log, whatever the server puts there. How names
-are resolved, and TLS at large, is the system's affair; it has variables of its own (`OPENSSL_CONF`).
-Attacked by `tests/units/agent/test_openai*.py`, over real sockets.
+Not covered: the use that the server makes of the data. An application that logs `httpcore2` at DEBUG gets the
+server's headers into its log, with any content. The system is responsible for name resolution and TLS in
+general; it has separate variables (`OPENSSL_CONF`). Attacked by `tests/units/agent/test_openai*.py`, over
+real sockets.
 """
 
 from __future__ import annotations
@@ -87,22 +87,23 @@ if TYPE_CHECKING:
 
 # -- address -----------------------------------------------------------------------------------------
 #
-# Where a model's server is, and its key: checked before anything is sent.
+# The address of a model's server, and its key: checked before anything is sent.
 
 MAX_URL_CHARS: Final = 2_000
 """Characters of a base URL."""
 
 
 def check_base_url(base_url: str) -> str:
-    """`base_url` without a final slash.
+    """Return `base_url` without a final slash.
 
     Raises:
-        ConfigInvalid: it is no `http` or `https` URL that ends with the path of an API, or holds a password.
+        ConfigInvalid: it is not an `http` or `https` URL that ends with the path of an API, or contains a
+            password.
 
     Cost: 0.1 s the first time, to load an HTTP library.
     """
     if "@" in base_url:
-        raise ConfigInvalid("the base URL holds a user or password; give a key with --api-key-file")
+        raise ConfigInvalid("the base URL contains a user or password; pass a key with --api-key-file")
     problem = _problem_of(base_url)
     if problem is not None:
         raise ConfigInvalid(f"the base URL {printable(base_url)!r} {problem}")
@@ -110,24 +111,24 @@ def check_base_url(base_url: str) -> str:
 
 
 def check_key(api_key: str | None) -> str | None:
-    """`api_key`, if it can stand in a header; None: there is none.
+    """Return `api_key` if it is valid in a header, or None.
 
     Raises:
-        ConfigInvalid: it cannot. The message does not repeat it.
+        ConfigInvalid: it is not. The message does not contain it.
     """
     if api_key is not None and not (api_key and all("!" <= char <= "~" for char in api_key)):
-        raise ConfigInvalid("the API key is not one word of printable ASCII characters")
+        raise ConfigInvalid("invalid API key: use one word of printable ASCII characters")
     return api_key
 
 
 def _problem_of(base_url: str) -> str | None:
     import httpx2
 
-    no_url = "is no URL; one begins with http:// or https://, such as http://127.0.0.1:8080/v1"
+    no_url = "is not a URL; use http:// or https://, such as http://127.0.0.1:8080/v1"
     if len(base_url) > MAX_URL_CHARS or not base_url.isprintable() or " " in base_url:
         return no_url
     if "?" in base_url or "#" in base_url:
-        return "has more than a path; it ends before ? and #"
+        return "has more than a path; remove everything from ? or # on"
     try:
         host, _ = urlsplit(base_url).hostname, urlsplit(base_url).port
         url = httpx2.URL(base_url)
@@ -136,17 +137,17 @@ def _problem_of(base_url: str) -> str | None:
     if url.scheme not in {"http", "https"} or not host:
         return no_url
     if url.path.rstrip("/").endswith("/chat/completions"):
-        return "names one call; it ends before /chat/completions"
+        return "is the address of one call; remove /chat/completions"
     return None
 
 
 # -- loop thread -------------------------------------------------------------------------------------
 #
-# One private asyncio loop in a thread of its own, driven from threads that wait for it.
+# One private asyncio loop in a separate thread, driven from threads that wait for it.
 #
-# L1 `run` returns, or raises, by the deadline at the latest: the waiting thread keeps the time, not the
-# work. L2 Work that ran out of time or was cancelled is cancelled on the loop, which closes its sockets. L3
-# Neither the thread nor a name resolution that hangs keeps the process from ending.
+# L1 `run` returns, or raises, by the deadline at the latest: the waiting thread measures the time.
+# L2 Work that exceeded its time or was cancelled is cancelled on the loop, which closes its sockets.
+# L3 Neither the thread nor a name resolution that hangs prevents the process from ending.
 #
 # Standard library only; attacked by `tests/units/agent/test_loop_thread.py`.
 
@@ -157,7 +158,10 @@ CLOSE_SECONDS: Final = 1.0
 
 
 class LoopThread:
-    """Starts with its first work. Threads may share one; close it when done."""
+    """A private event loop in a thread that starts with its first work.
+
+    Threads may share one; close it when done.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -166,18 +170,18 @@ class LoopThread:
         self._is_closed = False
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]], patience: Patience) -> T:
-        """What `work` returns or raises.
+        """Return the result of `work`, or raise its exception.
 
         Args:
-            work: called here, run on the loop.
+            work: called in this thread; its coroutine runs on the loop.
             patience: ends the wait and the work.
 
         Raises:
             Cancelled, DeadlineExceeded: as `Patience.check`.
-            ModelError: the thread was closed before or meanwhile.
+            ModelError: the thread is closed.
         """
         patience.check()
-        with Cancel() as done:  # A latch that another thread may set after this one has closed it.
+        with Cancel() as done:  # Another thread may set it after this one has closed it.
             future = self._begin(work)
             future.add_done_callback(lambda _: done.set())
             try:
@@ -191,7 +195,7 @@ class LoopThread:
                 raise _closed() from None
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run `last`, cancel what is still running, and end the thread. Without a thread nothing is done."""
+        """Run `last`, cancel the remaining work, and end the thread. Without a thread this does nothing."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop, self._thread = None, None
@@ -205,7 +209,7 @@ class LoopThread:
         thread.join(CLOSE_SECONDS)
 
     def _begin(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-        with self._lock:  # So that the loop cannot be closed between here and there.
+        with self._lock:  # The loop must not be closed in between.
             if self._is_closed:
                 raise _closed()
             if self._loop is None:
@@ -218,18 +222,18 @@ class LoopThread:
 
 
 def _closed() -> ModelError:
-    return ModelError("the model was closed meanwhile")
+    return ModelError("the model was closed in the meantime")
 
 
 class _ResolvingLoop(asyncio.SelectorEventLoop):
-    """A loop that resolves names in threads that nobody waits for at exit (L3).
+    """A loop that resolves names in threads that the process does not wait for at exit (L3).
 
-    The default executor's threads are joined when the interpreter ends, however long a resolver hangs.
+    The interpreter joins the threads of the default executor at exit, even if a resolver hangs.
     """
 
     async def getaddrinfo(self, *args: Any, **kwargs: Any) -> Any:
         found: Future[Any] = Future()
-        found.set_running_or_notify_cancel()  # Else a cancelled wait would cancel it, and a result raise.
+        found.set_running_or_notify_cancel()  # Otherwise a cancelled wait would cancel it.
 
         def resolve() -> None:
             try:
@@ -242,7 +246,7 @@ class _ResolvingLoop(asyncio.SelectorEventLoop):
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    """Run `loop` until it is stopped, then let what still runs end as cancelled."""
+    """Run `loop` until it is stopped, then cancel the remaining tasks and wait for them."""
     asyncio.set_event_loop(loop)
     loop.run_forever()
     running = asyncio.all_tasks(loop)
@@ -262,21 +266,24 @@ LADDERS: Final[dict[ProtocolName, tuple[Form, ...]]] = {
     "text": ("text",),
     "decide": ("json", "text"),
 }
-"""Forms to try in order. A form that was asked for by name is the only one, save that a decision may be
-asked for without a constraint: it can do no more harm."""
+"""Forms to try in order. A form that the user chose is the only one, except that a decision may also be
+requested without a constraint: this cannot do more harm.
+"""
 
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of an answer: the largest fact escaped twice, and as much thought."""
+"""Bytes of a response: the largest fact escaped twice, and the same size of thinking."""
 
 CONNECT_SECONDS: Final = 10.0
-"""Seconds to connect in. All else may take until the deadline: a first byte takes as long as the model."""
+"""Seconds to connect. Everything else may take until the deadline: a first byte takes as long as the model.
+"""
 
 PAUSES: Final = (0.5, 1.0)
-"""Seconds before the second and third try of what may succeed unchanged."""
+"""Seconds before the second and third attempt of a request that may succeed unchanged."""
 
 MIN_SECRET_CHARS: Final = 16
-"""Characters from which on a key with a digit is taken for a secret. Others are words such as `ollama`, which
-servers without keys want to be given, and which an answer may hold in its own right."""
+"""Minimum characters of a key with a digit that counts as a secret. Others are words such as `ollama`, which
+servers without keys require, and which a reply may contain for other reasons.
+"""
 
 _Limit = Literal["max_tokens", "max_completion_tokens"]
 _NEXT_LIMIT: Final[dict[_Limit, _Limit | None]] = {
@@ -288,28 +295,27 @@ _ENCODINGS: Final = frozenset({"", "identity", "gzip"})
 
 @dataclass(frozen=True, slots=True)
 class _Habits:
-    """How a server is asked: the step of its ladder, and how it is told the limit of tokens."""
+    """The settings for requests to a server: the step of its ladder, and the name of its token limit."""
 
     step: int = 0
     limit: _Limit | None = "max_tokens"
 
 
 class OpenAIModel:
-    """A language model behind a base URL, as a `Model`. Threads may share one; close it when done.
+    """A language model at a base URL, as a `Model`. Threads may share one; close it when done.
 
     Args:
         name: the server's name for the model, see `check_model_name`.
         base_url: such as `http://127.0.0.1:8080/v1`; `/chat/completions` is appended.
-        api_key: printable ASCII; None: nothing is sent.
-        protocol: one of `PROTOCOLS`; `auto`: the first form of `LADDERS` that the server takes.
+        api_key: printable ASCII; None: no key is sent.
+        protocol: one of `PROTOCOLS`; `auto`: the first form of `LADDERS` that the server accepts.
 
     Raises:
-        ConfigInvalid: an argument is not as said.
+        ConfigInvalid: an invalid argument.
 
     Cost: 0.1 s to load an HTTP library. The first request connects, and loads `openai` (0.5 s).
 
-    Example:
-        `muniment.open(model=OpenAIModel("qwen3-4b", base_url="http://127.0.0.1:8080/v1"))`
+    Example: `muniment.open(model=OpenAIModel("qwen3-4b", base_url="http://127.0.0.1:8080/v1"))`
     """
 
     def __init__(
@@ -323,7 +329,7 @@ class OpenAIModel:
         self._habits: dict[tuple[Form, ...], _Habits] = {}
 
     def respond(self, request: ModelRequest) -> Reply:
-        """As `Model.respond`. Cost: one request to the server; a decision that was made costs none."""
+        """Reply to one turn, see `Model.respond`. Cost: one request to the server; none after a decision."""
         patience = Patience(time.monotonic() + request.seconds_left, request.cancel)
         if self._decides(request):
             return self._decide(request, patience)
@@ -333,11 +339,11 @@ class OpenAIModel:
         return self._without_key(as_reply(answer, request, form))
 
     def attempt(self, request: ModelRequest, form: Form, patience: Patience) -> FirstChoice | Complaint:
-        """Ask once in `form`: no limit of tokens, no repeat, no step down. Raises as `Patience.check`."""
+        """Send one request in `form`, without token limit, retry or fallback. Raises as `Patience.check`."""
         return self._post(self._document(request, form), patience)
 
     def close(self) -> None:
-        """Close connections and end the thread; a request that is under way fails."""
+        """Close connections and end the thread; a request in progress fails."""
         self._loop.close(self._endpoint.close)
 
     def _decide(self, request: ModelRequest, patience: Patience) -> Reply:
@@ -345,8 +351,8 @@ class OpenAIModel:
         if later is not None:
             return later
         if not request.tools or not request.brief.writable:
-            return Reply("Not saved: there is nowhere to write, or no turn left to write in.")
-        # Where the model was not chosen to decide, but failed to act, it is to be tried.
+            return Reply("Not saved: no writable scope, or no turn left for a write.")
+        # If the model was not configured to decide, but failed to act, it must be tried.
         decisions = sure(request.brief) if self.protocol == "decide" else ()
         decided_by, usage = RuleWriter.name if decisions else "", Usage()
         if not decisions:
@@ -360,7 +366,7 @@ class OpenAIModel:
         return self._without_key(replace(reply, usage=usage, decided_by=decided_by))
 
     def _without_key(self, reply: Reply) -> Reply:
-        """`reply` as far as it does not repeat a secret (N5)."""
+        """Return `reply` without a secret key that it repeats (N5)."""
         endpoint = self._endpoint
         calls = tuple(
             replace(call, id=endpoint.hide(call.id), tool=endpoint.hide(call.tool), arguments=arguments)
@@ -370,7 +376,7 @@ class OpenAIModel:
         return replace(reply, text=endpoint.hide(reply.text), calls=calls)
 
     def _answer(self, request: ModelRequest, patience: Patience) -> tuple[FirstChoice, Form]:
-        """The server's answer, asked for as often and in as many forms as its complaints allow."""
+        """Return the server's response, after the retries and forms that its complaints allow."""
         ladder = self._ladder(request)
         with self._lock:
             habits = self._habits.get(ladder, _Habits())
@@ -386,22 +392,25 @@ class OpenAIModel:
                 if is_settled:
                     self._keep(ladder, habits)
                 return outcome, form
-            is_settled &= outcome.kind not in {"failed", "overflow"}  # Of this moment, or this request.
+            is_settled &= outcome.kind not in {
+                "failed",
+                "overflow",
+            }  # Temporary, or specific to this request.
             habits = _adapted(habits, outcome, len(ladder))
 
     def _ladder(self, request: ModelRequest) -> tuple[Form, ...]:
-        """The forms to try; a question is asked as a decision is, whatever the protocol of runs."""
+        """Return the forms to try; a query uses those of a decision, with any protocol."""
         is_question = request.schema is not None and self.protocol != "text"
         if is_question or self._decides(request):
             return LADDERS["decide"]
         return LADDERS[self.protocol][1:] if self._steps(request) else LADDERS[self.protocol]
 
     def _decides(self, request: ModelRequest) -> bool:
-        """Whether the model is to decide alone: as it was said, or after two answers that were no use."""
+        """Return whether the model only decides: by configuration, or after two invalid replies."""
         return request.schema is None and (self.protocol == "decide" or self._steps(request) > 1)
 
     def _steps(self, request: ModelRequest) -> int:
-        """How often the run was told to try again, which is how far `auto` has come down (N7)."""
+        """Return how many reminders the run got, which is the step to which `auto` has fallen back (N7)."""
         if self.protocol != "auto" or request.schema is not None:
             return 0
         return sum(isinstance(message, UserMessage) for message in request.messages) - 1
@@ -421,7 +430,7 @@ class OpenAIModel:
         return body(request, form, self.name)
 
     def _persist(self, document: Document, patience: Patience) -> FirstChoice | Complaint:
-        """The answer to `document`; what may pass by itself is asked for again, after a pause."""
+        """Return the response to `document`; after a temporary problem, retry after a pause."""
         for pause in PAUSES:
             outcome = self._post(document, patience)
             if isinstance(outcome, FirstChoice) or outcome.kind not in {"busy", "failed"}:
@@ -429,14 +438,14 @@ class OpenAIModel:
             seconds = max(pause, outcome.wait)
             if time.monotonic() + seconds >= patience.deadline:
                 left = patience.deadline - time.monotonic()
-                late = f"another try in {seconds:.0f} s would be too late, {left:.0f} s are left"
+                late = f"a retry in {seconds:.0f} s would be too late, {left:.0f} s are left"
                 return Complaint("final", f"{outcome.told}; {late}")
             self._loop.run(partial(asyncio.sleep, seconds), patience)
         return self._post(document, patience)
 
     def _post(self, document: Document, patience: Patience) -> FirstChoice | Complaint:
         sent = self._loop.run(lambda: self._endpoint.post(document), patience)
-        # Read here: megabytes take seconds, which the loop has not.
+        # Parsed here: megabytes take seconds, which would block the loop.
         outcome = sent if isinstance(sent, Complaint) else self._endpoint.judged(sent)
         if isinstance(outcome, Complaint):
             return replace(outcome, told=self._endpoint.hide(outcome.told))
@@ -444,16 +453,16 @@ class OpenAIModel:
 
 
 def _adapted(habits: _Habits, complaint: Complaint, steps: int) -> _Habits:
-    """How to ask after `complaint`.
+    """Return the settings for the next request after `complaint`.
 
     Raises:
-        ContextOverflow: with fewer messages.
-        ModelError: not at all.
+        ContextOverflow: it needs fewer messages.
+        ModelError: no other request can succeed.
     """
     match complaint.kind:
         case "overflow" if habits.limit is None:
             raise ContextOverflow(f"the model's context is too small: {complaint.told}")
-        case "overflow":  # Some servers count the tokens that an answer may have.
+        case "overflow":  # Some servers count the tokens that a response may have.
             return replace(habits, limit=None)
         case "limit" if habits.limit is not None:
             return replace(habits, limit=_NEXT_LIMIT[habits.limit])
@@ -464,14 +473,14 @@ def _adapted(habits: _Habits, complaint: Complaint, steps: int) -> _Habits:
 
 
 class _Endpoint:
-    """One base URL and key. What is `async` runs on the loop."""
+    """One base URL and key. `async` methods run on the loop."""
 
     def __init__(self, base_url: str, key: str | None) -> None:
         self._base_url, self._key = base_url, key
         self._client: openai.AsyncOpenAI | None = None
 
     async def post(self, document: Document) -> httpx2.Response | Complaint:
-        """Send one request; its answer with the whole body."""
+        """Send one request, and return its response with the complete body."""
         import httpx2
         import openai
 
@@ -485,12 +494,12 @@ class _Endpoint:
         except openai.APIConnectionError as error:
             return _unreached(error, host)
         except ModelError as problem:
-            return Complaint("final", f"{host} sent an answer {problem}")
-        except Exception as error:  # noqa: BLE001  foreign code and foreign words: the type says enough
+            return Complaint("final", f"{host} sent a response {problem}")
+        except Exception as error:  # noqa: BLE001  foreign code and text: the type is enough
             raise ModelError(f"a request to {host} failed with {type(error).__name__}") from None
 
     def judged(self, response: httpx2.Response) -> FirstChoice | Complaint:
-        """What an answer says, by its status and its bytes alone."""
+        """Return the content of a response, by its status and its bytes alone."""
         if response.is_success:
             return read_answer(response.content)
         retry_after = response.headers.get("retry-after", "")
@@ -499,7 +508,7 @@ class _Endpoint:
         )
 
     def hide(self, text: str) -> str:
-        """`text` without the key, if that is a secret."""
+        """Return `text` without the key, if the key is a secret."""
         key = self._key
         if key is None or len(key) < MIN_SECRET_CHARS or not any(char.isdigit() for char in key):
             return text
@@ -511,7 +520,10 @@ class _Endpoint:
 
 
 def _unreached(error: BaseException, host: str) -> Complaint:
-    """What it means that there was no answer; in words of ours, as those of libraries may quote anything."""
+    """Return the complaint for a missing response.
+
+    The text is from this program; texts of libraries may quote anything.
+    """
     import httpx2
 
     causes = [error]
@@ -521,13 +533,13 @@ def _unreached(error: BaseException, host: str) -> Complaint:
         return Complaint("final", f"the certificate of {host} is not trusted by this system")
     if any(isinstance(each, httpx2.ConnectError | httpx2.ConnectTimeout) for each in causes):
         if any(isinstance(each, ssl.SSLError) for each in causes):
-            return Complaint("final", f"{host} does not speak TLS as it should; check the base URL")
+            return Complaint("final", f"{host} does not support TLS correctly; check the base URL")
         return Complaint("busy", f"no connection to {host}; check that the server is running there")
-    return Complaint("busy", f"the connection to {host} ended before the answer did")
+    return Complaint("busy", f"the connection to {host} ended before the response was complete")
 
 
 def _client(base_url: str, key: str | None) -> openai.AsyncOpenAI:
-    """The library's client, with its transport guarded and whatever it does by itself switched off."""
+    """Return the library's client, with a guarded transport and without its automatic features."""
     import httpx2
     import openai
 
@@ -542,14 +554,14 @@ def _client(base_url: str, key: str | None) -> openai.AsyncOpenAI:
         headers["authorization"] = f"Bearer {key}"
 
     class Guarded(httpx2.AsyncBaseTransport):
-        """Sends what N3 allows to where N2 allows; reads answers as N4 says."""
+        """A transport that sends the headers of N3 to the address of N2, and reads responses as in N4."""
 
         def __init__(self) -> None:
             self._inner = httpx2.AsyncHTTPTransport(trust_env=False)
 
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
             if request.url != address:
-                raise RuntimeError(f"{request.url.host} is not where the text may go")
+                raise RuntimeError(f"the text must not be sent to {request.url.host}")
             sent = httpx2.Request("POST", address, headers=headers, content=await request.aread())
             sent.extensions = request.extensions
             response = await self._inner.handle_async_request(sent)
@@ -565,7 +577,7 @@ def _client(base_url: str, key: str | None) -> openai.AsyncOpenAI:
             await self._inner.aclose()
 
     class BareClient(openai.AsyncOpenAI):
-        """Without the headers that the environment adds, which may also be none that can be sent."""
+        """A client without the headers that the environment adds; some of those cannot be sent."""
 
         @property
         def default_headers(self) -> dict[str, str | openai.Omit]:
@@ -581,13 +593,13 @@ def _client(base_url: str, key: str | None) -> openai.AsyncOpenAI:
 
 
 async def _read(response: httpx2.Response) -> bytes:
-    """The body, decompressed.
+    """Return the decompressed body.
 
     Raises:
-        ModelError: it is longer than `MAX_ANSWER_BYTES`, or compressed in a way that nobody asked for.
+        ModelError: it is longer than `MAX_ANSWER_BYTES`, or compressed in a way that was not requested.
     """
     if response.headers.get("content-encoding", "").strip().lower() not in _ENCODINGS:
-        raise ModelError("in an encoding that was not asked for")
+        raise ModelError("in an encoding that was not requested")
     content = bytearray()
     async for piece in response.aiter_bytes():
         content += piece
@@ -598,9 +610,9 @@ async def _read(response: httpx2.Response) -> bytes:
 
 # -- probe -------------------------------------------------------------------------------------------
 #
-# What a model's server can do, tried with one small request in each form.
+# The capabilities of a model's server, tested with one small request in each form.
 #
-# The requests are made by the code that makes those of runs, and hold nothing of the memory.
+# The code of runs also creates these requests. They contain no data of the memory.
 
 _BRIEF: Final = Brief(
     "The user prefers dark mode", (ScopeBrief(Scope("user"), writable=True),), ContextMode.WORKSPACE
@@ -609,18 +621,19 @@ _SYSTEM: Final = SystemMessage("You list files. Act, do not explain.")
 _TASK: Final = UserMessage('List the scopes: use `ls` with the path "user".')
 
 Verdict = Literal["yes", "ignored", "slow", "no"]
-"""The model acted; the server answered, but the model did not act; no answer came in time, which says nothing
-of what the model can do; the server refused."""
+"""`yes`: the model acted. `ignored`: the server responded, but the model did not act. `slow`: no response in
+time, so the result is unknown. `no`: the server rejected the request.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class FormFinding:
-    """What came of one form.
+    """The result of one form.
 
     Attributes:
-        told: why not, one line; empty if it did.
-        seconds: from the request to the answer.
-        tokens_per_second: of the answer, its waiting included; None where the server did not count.
+        told: the problem, one line; empty if it worked.
+        seconds: from the request to the response.
+        tokens_per_second: of the response, including the wait; None if the server did not count.
     """
 
     form: Form
@@ -632,13 +645,13 @@ class FormFinding:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a server can do.
+    """The capabilities of a server.
 
     Attributes:
-        findings: one for each form that the model's protocol allows; only those up to the first complaint
-            that no other form would change.
-        will_use: what a run will use; None: nothing works.
-        better: a form in which the model acts, where it would ignore the one that a run will use.
+        findings: one for each form that the model's protocol allows, up to the first complaint that no other
+            form would change.
+        will_use: the form that a run will use; None: nothing works.
+        better: a form in which the model acts, if it ignores the one that a run will use.
     """
 
     findings: tuple[FormFinding, ...]
@@ -647,20 +660,20 @@ class Probe:
 
     @property
     def works(self) -> bool:
-        """Whether the model acts in the form that a run will use."""
+        """Return whether the model acts in the form that a run will use."""
         return any(each.form == self.will_use and each.verdict == "yes" for each in self.findings)
 
 
 def probe(model: OpenAIModel, seconds: float, cancel: Cancel | None = None) -> Probe:
-    """Try what `model` may use.
+    """Try the forms that `model` may use.
 
     Args:
-        model: it stays the caller's.
+        model: the model; the caller closes it.
         seconds: for each request.
-        cancel: ends it early.
+        cancel: cancels the call.
 
     Raises:
-        Cancelled: it did.
+        Cancelled: the caller cancelled.
 
     Cost: at most three requests of a few hundred tokens; for the protocol `decide` at most two.
     """
@@ -685,19 +698,19 @@ def _better(findings: list[FormFinding], will_use: Form | None) -> Form | None:
 
 
 def _try(model: OpenAIModel, form: Form, patience: Patience) -> tuple[Verdict, str, bool, int]:
-    """Verdict, reason, whether no other form would fare better, and the tokens of the answer."""
+    """Return the verdict, its reason, whether other forms would also fail, and the tokens of the response."""
     decides = model.protocol == "decide"
     request = _question() if decides else _task()
     try:
         outcome = model.attempt(request, form, patience)
     except DeadlineExceeded:
-        return "slow", "no answer in time; a model that is being loaded may need a second try", False, 0
+        return "slow", "no response in time; a model that is being loaded may need a second attempt", False, 0
     if isinstance(outcome, Complaint):
         return "no", outcome.told, outcome.kind in {"final", "busy"}, 0
     tokens = outcome.usage.output_tokens
     if _acted(outcome, request, form, decides=decides):
         return "yes", "", False, tokens
-    return "ignored", "the server takes it, but the model did not act as it was asked", False, tokens
+    return "ignored", "the server accepts it, but the model did not act as requested", False, tokens
 
 
 def _acted(answer: FirstChoice, request: ModelRequest, form: Form, *, decides: bool) -> bool:

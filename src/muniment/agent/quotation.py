@@ -1,18 +1,20 @@
-"""Decide whether a call was only quoted: an honest model repeats what it was shown, and that may hold a call.
+"""Decide whether a call was only quoted.
 
-Q1  A call whose own text, or whose tool and arguments, in any order, were shown to the model, is quoted.
-Q2  Letters are compared and nothing else, with escapes resolved: no change of white space, quotation marks,
-    escaping, case, digits or line numbers hides a quotation.
-Q3  Of several arguments the last is compared by name alone: a quotation whose end is left open (a string
-    that the fact does not close) goes on in the model's own words.
+An honest model repeats text that it saw, and this may contain a call.
 
-In doubt it is a quotation, save for a reading call without any text, which does next to nothing. What
-does not hold: a model that was talked into a call of its own making, or tells in other words or another
-notation what it was shown, is not quoting.
+Q1  A call is quoted if its source text, or its tool and arguments in any order, were shown to the model.
+Q2  Only letters are compared, with escapes resolved: no change of white space, quotation marks, escaping,
+    case, digits or line numbers hides a quotation.
+Q3  Of several arguments only the name of the last one is compared. If the end of a quotation is open (a
+    string that the fact does not close), the model's own words follow in it.
+
+In doubt it is a quotation, except for a reading call without any text, which has almost no effect. Not
+covered: if a text talks a model into a call that it writes itself, or if the model expresses the displayed
+text in other words or another notation, this is not a quotation.
 
 Start at `ShownTexts`; attacked by `tests/units/agent/test_spoken.py`.
 
-Apart from `spoken.py`, which reads calls: this compares texts, whatever stands in them.
+Separate from `spoken.py`, which reads calls: this module compares texts of any content.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from muniment.kernel.normal_forms import normalised
 from muniment.sandbox.tools.calls import WRITING_TOOLS
 
 MAX_TEXTS: Final = 12
-"""Texts among the arguments of a call that are compared: the first ones. No tool takes as many."""
+"""Texts among the arguments of a call that are compared: the first ones. No tool has as many."""
 
 _INVISIBLE: Final = re.compile(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
@@ -37,7 +39,7 @@ _LEFT_OUT: Final = re.compile(r"\.{3,}|\u2026")
 _ESCAPES: Final = re.compile(r"(?<!\\)(?:(?:\\++u[0-9a-fA-F]{4})+|\\++[nrtbf])")
 _NO_LETTERS: Final = re.compile(r"[\W\d_]+")
 _FOUND_AT: Final = re.compile(r"^\S+:\d+: ", re.MULTILINE)
-"""What `grep` puts before a line; `read_file` puts digits there, which are not compared."""
+"""The prefix of a line from `grep`; `read_file` puts digits there, which are not compared."""
 
 _TAG_FORM: Final = re.compile(r"<\s*+/?\s*+(?:function|invoke|parameter|param)(?![a-z])", re.IGNORECASE)
 
@@ -56,17 +58,18 @@ _BEFORE: Final = (
     "begin",
     "start",
 )
-"""What may stand right before the name of a tool in a call, by its letters."""
+"""Words that may directly precede the name of a tool in a call, by their letters."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownTexts:
-    """The texts shown to a model, as they are compared.
+    """The texts that a model saw, in the form in which they are compared.
 
     Attributes:
-        letters: theirs, thrice: with escapes resolved and not, and without what `grep` puts before lines.
-        has_tags: whether they hold tags of the form that writes arguments between tags, where no text can be
-            escaped: whose tag ends an argument is then anybody's guess.
+        letters: their letters, three times: with and without resolved escapes, and without the prefixes of
+            `grep`.
+        has_tags: whether they contain tags that enclose arguments. Text in such tags cannot be escaped, so
+            the tag that ends an argument is ambiguous.
     """
 
     letters: str
@@ -75,23 +78,23 @@ class ShownTexts:
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> Self:
-        """Cost: linear, about a quarter of a second a million characters."""
+        """Prepare `texts` for comparison. Cost: linear, about 0.25 s per million characters."""
         plain = _plain("\n".join(texts))
         text = _resolved(plain)
         spellings = (plain, text, _FOUND_AT.sub("", text))
         return cls("\0".join(map(_letters, spellings)), holds_tags(text))
 
     def holds(self, text: str) -> bool:
-        """Whether `text` was shown, as it stands (Q1, Q2). Cost: linear the first time, none again."""
+        """Return whether the letters of `text` were shown (Q1, Q2). Cost: linear once, then cached."""
         if text not in self._known:
             self._known[text] = _letters(_resolved(_plain(text))) in self.letters
         return self._known[text]
 
     def holds_call(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether a call was shown, in any order and form (Q1 to Q3).
+        """Return whether a call was shown, in any order and form (Q1 to Q3).
 
-        Texts are compared; numbers and whatever no tool takes are not, as if they had been shown. What an
-        ellipsis leaves out of a text may be anything.
+        Texts are compared; numbers and arguments of other types count as shown. An ellipsis in a text stands
+        for any text.
 
         Cost: a search in `letters` for each argument.
         """
@@ -99,19 +102,22 @@ class ShownTexts:
             return False
         texts = [(key, value) for key, value in arguments.items() if isinstance(value, str)][:MAX_TEXTS]
         if tool not in WRITING_TOOLS and not any(value for _, value in texts):
-            return False  # It shows next to nothing, and its letters may stand anywhere by chance.
+            return False  # It has almost no effect, and its letters may occur anywhere by chance.
         if len(texts) > 1:
             texts[-1] = (texts[-1][0], "")
         return all(self.holds(piece) for key, value in texts for piece in _LEFT_OUT.split(key + value))
 
 
 def holds_tags(text: str) -> bool:
-    """Whether `text` holds a tag that opens or closes a call or an argument of one."""
+    """Return whether `text` contains a tag that opens or closes a call or an argument of one."""
     return _TAG_FORM.search(text) is not None
 
 
 def _resolved(plain: str) -> str:
-    """Plain letters without escapes of JSON, however many backslashes they have, and of HTML, thrice over."""
+    """Return the letters of a text without escapes.
+
+    Escapes of JSON, with any number of backslashes, and of HTML, up to three times, are resolved.
+    """
     unescaped = _ESCAPES.sub(_unescaped, plain)
     for _ in range(3):
         unescaped = html.unescape(unescaped)

@@ -1,13 +1,13 @@
 """The loop of a run: at most six turns, each one model call and then its tool calls in order.
 
-The loop reads from top to bottom in `Runner._run`: the model replies, each of its tool calls is decided and
-answered, and the run ends or the next turn begins.
+The loop reads from top to bottom in `Runner._run`. The model replies; each of its tool calls is decided and
+gets a result; then the run ends or the next turn begins.
 
-The model is hostile as far as this loop is concerned. It decides when it is done, and nothing else: the
-worker decides what may be read or proposed, the broker decides what is committed, and success is read from
-the change-set, never from the model's words.
+The loop treats the model as hostile. The model only decides when it is done. The worker decides which reads
+and proposals are allowed, the broker decides what is committed, and success is read from the change set,
+never from the model's words.
 
-A run ends for one of the reasons of `EndedBy`; only `final_text` lets anything be committed.
+A run ends for one of the reasons of `EndedBy`; only `final_text` allows a commit.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from muniment.sandbox.tools.calls import WRITING_TOOLS, Outcome, known_tool, pat
 RUN_NAME: Final = "managed-auto-memory-remember"
 
 MAX_REFUSALS: Final = 3
-"""Refusals and read escapes that end a run: a model that is refused thrice is probing."""
+"""Denials and read escapes that end a run: a model that is denied three times is probing."""
 
 EndedBy = Literal[
     "final_text", "escape", "refusals", "deadline", "cancelled", "turns", "model_error", "worker_lost"
@@ -51,7 +51,7 @@ EndedBy = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ToolDecision:
-    """One tool call and what came of it, as observers and records see it: no content."""
+    """One tool call and its outcome for observers and records, without content."""
 
     turn: int
     tool: str
@@ -60,7 +60,7 @@ class ToolDecision:
 
 @dataclass(frozen=True, slots=True)
 class DeniedCall:
-    """A tool call that was denied, with the path that the model gave: never shown, never on record."""
+    """A denied tool call with the path that the model sent; it is never displayed or recorded."""
 
     tool: str
     path: str
@@ -68,12 +68,12 @@ class DeniedCall:
 
 
 _WRITTEN: Final = frozenset({"content", "new_string"})
-"""Arguments that a writing tool writes. A model that copies fences means what is in them."""
+"""Arguments that a writing tool writes. If a model copies fences, only their content is used."""
 
-_DROPPED: Final = "(dropped to save space; ask for less at a time)"
+_DROPPED: Final = "(dropped to save space; request less at a time)"
 
 _REPEATED: Final = Outcome(
-    "error", "bad_arguments", "you made this call before and its answer has not changed; go on"
+    "error", "bad_arguments", "you made this call before and its result has not changed; continue"
 )
 
 Observer = Callable[[ToolDecision], None]
@@ -84,16 +84,16 @@ _Key = tuple[str, str]
 
 @dataclass(slots=True)
 class RunOutcome:
-    """How a run ended.
+    """The end of a run.
 
     Attributes:
-        ended_by: why.
+        ended_by: the reason.
         final_text: the model's last words; for people, never for decisions.
-        detail: for the operator, where the reason needs one.
+        detail: for the operator, if the reason needs one.
         escape: the escape that ended the run, if one did.
         decisions: every call, in order.
-        denied: the calls among them that were denied, in order.
-        decided_by: who decided where the fact belongs, if that was not the model.
+        denied: the denied calls among them, in order.
+        decided_by: the author of the decision about the fact, if that was not the model.
         read: paths that the brief, `read_file` or `edit` showed to the model.
         messages: the transcript, as the model saw it last.
     """
@@ -110,14 +110,14 @@ class RunOutcome:
 
 
 class Runner:
-    """Runs one brief once.
+    """A run of one brief.
 
     Args:
         call: executes a tool call in the worker.
         abort_on_escape: whether the first escape by a writing tool ends the run.
         token: random text of the fences.
-        observe: told of every decision.
-        witness: told of every message, as it was when it was added.
+        observe: called with every decision.
+        witness: called with every message, in its state when it was added.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Runner:
         self._unknown_tools = 0
 
     def run(self, brief: Brief, indexes: tuple[IndexExcerpt, ...] = ()) -> RunOutcome:
-        """Drive the model until the run ends; never raise for what a model or worker does."""
+        """Drive the model until the run ends; never raise for a failure of a model or worker."""
         outcome = self._outcome
         with span("run") as trace:
             try:
@@ -159,7 +159,7 @@ class Runner:
         return outcome
 
     def _run(self, brief: Brief, indexes: tuple[IndexExcerpt, ...]) -> EndedBy:
-        """Return why the run ended: model turn, tool calls, decision and answer of each, next turn."""
+        """Run the turns, and return why the run ended."""
         self._outcome.read.update(each.path for each in brief.related if each.is_shown or each.sayings)
         self._add(system_message(brief))
         self._add(job_message(brief, indexes, self._token))
@@ -204,7 +204,7 @@ class Runner:
         return reply
 
     def _drop_results(self) -> bool:
-        """Drop the tool results of earlier turns, else those of the last; return whether there were any."""
+        """Drop the tool results of earlier turns, or else of the last one; return whether any existed."""
         messages = self._outcome.messages
         results = {at: each for at, each in enumerate(messages) if isinstance(each, ToolMessage)}
         last = max((at for at, each in enumerate(messages) if isinstance(each, AssistantMessage)), default=0)
@@ -216,32 +216,32 @@ class Runner:
         return bool(results)
 
     def _end_or_nudge(self, reply: Reply, brief: Brief, *, is_last: bool) -> EndedBy | None:
-        """Return why a turn without calls ends the run, or None after a message that asks for one more."""
+        """Return why a turn without calls ends the run, or None after a reminder to the model."""
         is_said = bool(reply.text.strip())
         if is_said and (is_last or not self._nudges_left or not self._is_idle(brief)):
             return "final_text"
         if is_last:
             return "turns"
         if not self._nudges_left:
-            raise ModelError("the model gave no answer that can be used, twice")
+            raise ModelError("the model returned no valid response, twice")
         self._nudges_left -= 1
         self._add(UNWRITTEN if is_said else NUDGE)
         return None
 
     def _is_idle(self, brief: Brief) -> bool:
-        """Return whether the run could have written, but did not, and did not find the fact known either."""
+        """Return whether the run could write, but neither wrote nor found the fact known."""
         writes = [each.outcome for each in self._outcome.decisions if each.tool in WRITING_TOOLS]
         is_done = any(each.verdict != "error" or each.code == "content_rejected" for each in writes)
         is_known = any(path.text in self._outcome.final_text for path in self._outcome.read)
         return not is_done and not is_known and bool(brief.writable)
 
     def _is_repeated_write(self, call: ToolCall) -> bool:
-        """Return whether the model repeats a write that was done: then it is finished."""
+        """Return whether the model repeats a successful write: then it is finished."""
         earlier = self._seen.get(_key(call))
         return earlier is not None and earlier.verdict == "allow" and call.tool in WRITING_TOOLS
 
     def _decide(self, call: ToolCall, brief: Brief) -> Outcome:
-        """Return the outcome of a call: that of a repeated one at once, else what the worker decides."""
+        """Return the outcome of a call: a repeated one gets an error, any other is decided by the worker."""
         key = _key(call)
         earlier = self._seen.get(key)
         with span("tool", tool=known_tool(call.tool)) as trace:
@@ -262,7 +262,7 @@ class Runner:
         arguments = call.arguments
         if call.tool in WRITING_TOOLS and isinstance(arguments, dict):
             if self._token in path_of(arguments):
-                return Outcome("error", "bad_arguments", "name the file after what the fact says")
+                return Outcome("error", "bad_arguments", "name the file after the content of the fact")
             arguments = {
                 key: without_fences(value, self._token)
                 if key in _WRITTEN and isinstance(value, str)
@@ -278,7 +278,7 @@ class Runner:
         return outcome
 
     def _forget_reads(self) -> None:
-        """Make reading the same again a new question, after a write or once the answer is dropped."""
+        """Allow the same reads again, after a write or after their results were dropped."""
         self._seen = {key: seen for key, seen in self._seen.items() if key[0] in WRITING_TOOLS}
 
     def _remember_read(self, call: ToolCall, brief: Brief) -> None:
@@ -286,21 +286,21 @@ class Runner:
         try:
             self._outcome.read.add(canonicalise(path_of(call.arguments), scopes))
         except (PathEscape, Refusal):
-            raise WorkerLost("the worker allowed a path that is none") from None
+            raise WorkerLost("the worker allowed an invalid path") from None
 
     def _answer(self, call: ToolCall, outcome: Outcome) -> None:
-        """Record the decision, and answer the call."""
+        """Record the decision, and add the result of the call."""
         decision = ToolDecision(self._budget.turns, call.tool, outcome)
         self._outcome.decisions.append(decision)
         self._observe(decision)
         self._add(ToolMessage(call.id, outcome.verdict, outcome.code, outcome.text))
 
     def _end_after(self, call: ToolCall, outcome: Outcome) -> EndedBy | None:
-        """Return why the run ends after a call, or None to go on."""
+        """Return why the run ends after a call, or None to continue."""
         if outcome.code == "unknown_tool":
             self._unknown_tools += 1
-            if self._unknown_tools == 2:  # noqa: PLR2004  a second one shows that the model does not listen
-                self._outcome.detail = "the model asked for unknown tools"
+            if self._unknown_tools == 2:  # noqa: PLR2004  a second one shows that the model does not adapt
+                self._outcome.detail = "the model called unknown tools"
                 return "model_error"
         if outcome.verdict != "deny":
             return None
@@ -313,9 +313,9 @@ class Runner:
 
 
 def _key(call: ToolCall) -> _Key:
-    """Return what makes two calls the same: the tool and its arguments, whatever their order."""
+    """Return the tool and the arguments of a call, independent of their order, as a key."""
     try:
         arguments = json.dumps(call.arguments, sort_keys=True, default=repr)
     except (TypeError, ValueError, RecursionError):
-        arguments = "no JSON"  # No tool takes it, so it is always answered with the same mistake.
+        arguments = "not JSON"  # No tool accepts it, so it always gets the same error.
     return call.tool, arguments

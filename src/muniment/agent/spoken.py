@@ -1,32 +1,32 @@
-"""Calls that a model wrote into its words instead of making them.
+"""Read calls that a model wrote into its text instead of making them.
 
-Many models whose server knows no parser for them spell their calls in the text: as JSON in tags, in
-fences or bare, or in tags all the way. They are read here, so that such a model can drive a run, and go
-through the same gate as any call.
+If a server has no parser for the calls of a model, they appear in the text: as JSON in tags, in fences or
+bare, or completely in tags. They are read here, so that such a model can drive a run, and pass the same
+checks as any call.
 
-The danger is an honest model that *quotes*: the fact, or a memory that it read, holds a call, and its
-last words repeat it. So, of every call that comes back:
-S1  It stands outside the model's thinking and where calls are made: after a call tag, in a fence of its
-    own, or bare at the very end. Bare JSON with words after it is words, and so is any after JSON that
-    cannot be read, since it may be a piece of that.
+The danger is an honest model that *quotes*: the fact, or an entry that it read, contains a call, and its last
+words repeat it. So every call must meet these conditions:
+S1  It is outside the model's thinking and in a position for calls: after a call tag, in a separate fence, or
+    bare at the very end. Bare JSON with text after it is text. After JSON that cannot be read, any JSON is
+    text, since it may be a piece of that.
 S2  It was not shown to the model (`agent/quotation.py`).
-S3  Its JSON is strict (`agent/model.py`). Tags all the way are not read where the texts shown hold
-    such tags, nor where an argument does.
+S3  Its JSON is strict (`agent/model.py`). Calls completely in tags are not read if the displayed texts
+    contain such tags, or if an argument does.
 
-Calls as JSON come in the shapes in which models write them. An object names its tool under `name`, `tool`,
-`tool_name`, `function` or `action`, and holds the
-arguments under `arguments`, `parameters`, `args`, `input` or `action_input` (an object, or the JSON text
-of one), or flat beside the name. `{"type": "function", "function": {...}}` is what it wraps. An object
-that says `done` in place of a tool has finished; its `summary` is words.
+Models write calls as JSON in several shapes. An object has the name of its tool under `name`, `tool`,
+`tool_name`, `function` or `action`. It has the arguments under `arguments`, `parameters`, `args`, `input` or
+`action_input` (an object, or the JSON text of one), or beside the name. `{"type": "function", "function":
+{...}}` is a wrapper. An object with `done` as its tool means that the model has finished; its `summary` is
+text.
 
-An object that could be read in two ways is not read at all.
+An object with two possible readings is not read.
 
-Not promised: that every call is found. What cannot be read is told (`Spoken.is_broken`), not guessed.
+Not guaranteed: that every call is found. Unreadable calls are reported (`Spoken.is_broken`), not guessed.
 
-Apart from `answer.py`, which reads calls that a model made: these it wrote.
+Separate from `answer.py`, which reads calls that a model made: these are in its text.
 
 Start at `spoken_calls`; attacked by `tests/units/agent/test_spoken.py`. Sources of the forms: the chat
-templates of Hermes, Qwen, Llama 3, Mistral, DeepSeek, Kimi and Granite, and what their users report.
+templates of Hermes, Qwen, Llama 3, Mistral, DeepSeek, Kimi and Granite, and reports of their users.
 """
 
 from __future__ import annotations
@@ -41,33 +41,34 @@ from muniment.content.exact_json import NotJson, first_json, parse_json
 from muniment.sandbox.tools.calls import TOOLS
 
 MAX_DOCUMENTS: Final = 32
-"""Documents read in a row; a run may make fewer calls in all."""
+"""Documents read in a row; a run may make fewer calls in total."""
 
 DONE: Final = "done"
-"""What an object names in place of a tool to say that the model has finished."""
+"""The name that an object has instead of a tool if the model has finished."""
 
 TOOL_KEYS: Final = ("name", "tool", "tool_name", "function", "action")
 ARGUMENT_KEYS: Final = ("arguments", "parameters", "args", "input", "action_input")
 SEPARATORS: Final = " \t\r\n;,"
-"""What may stand between documents in a row."""
+"""Characters that may separate documents in a row."""
 
 _BESIDES: Final = frozenset({"id", "type", "tool_call_id"})
 
 
 MAX_CHARS: Final = 262_144
-"""Characters of a text that are looked at; the rest is dropped. Nobody reads on, and no call is so long."""
+"""Characters of a text that are read; the rest is dropped. No valid call is so long."""
 
 MAX_CALLS: Final = 32
-"""Calls of one text that are looked at, quoted ones included; about what a run may make in all."""
+"""Calls of one text that are read, including quoted ones; about the number that a run may make."""
 
 MAX_ATTEMPTS: Final = 64
-"""Places of one text where reading is tried. A text with more is a listing, and no call is taken from it."""
+"""Positions of one text where reading is tried. A text with more is a listing, and no call is read from it.
+"""
 
 _HEAD_CHARS: Final = 60
-"""Characters by which an unreadable call is recognised: what it names, and whether it was shown."""
+"""Characters that identify an unreadable call: its tool, and whether it was shown."""
 
-# In the tokens of models, \uff5c is a wide bar and \u2581 a low block. Quantifiers over what a text may
-# repeat are possessive: nothing is scanned twice for one match.
+# In the tokens of models, \uff5c is a wide bar and \u2581 a low block. Quantifiers over repeatable text are
+# possessive: nothing is scanned twice for one match.
 _TOKEN: Final = re.compile(
     r"""<(?P<thinking>think|thinking|reasoning)>
       | (?P<thought></(?:think|thinking|reasoning)>)
@@ -87,7 +88,7 @@ _HEADER: Final = re.compile(
         \s*+(?:```(?:json)?\s*+)?(?=[\[{])""",
     re.VERBOSE,
 )
-"""What stands between a call tag and JSON: nothing, or the tool's name and what sets it off."""
+"""The text between a call tag and JSON: empty, or the tool's name with separators."""
 
 _WRAPPED: Final = re.compile(r"\s*+<")
 _BEGUN: Final = re.compile(r"\s*+(?:[\w.-]{1,80}+\s*+)?(?:[(<{\[]|\Z)")
@@ -101,7 +102,7 @@ _INTEGER: Final = re.compile(r"\s*+-?[0-9]{1,18}+\s*+")
 
 @dataclass(frozen=True, slots=True)
 class JsonCall:
-    """A call, its arguments unchecked, and the text that it was read from."""
+    """A call with unchecked arguments, and its source text."""
 
     tool: str
     arguments: dict[str, Any]
@@ -110,13 +111,13 @@ class JsonCall:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What a model said.
+    """The text of a model, split into calls and words.
 
     Attributes:
-        calls: (tool, arguments) in the order of the text, at most `MAX_CALLS`. Arguments are an object of
-            JSON, unchecked. A tool may not be on offer where a tag left no doubt that a call was meant.
+        calls: (tool, arguments) in the order of the text, at most `MAX_CALLS`. Arguments are a JSON object,
+            unchecked. The tool may be unknown if a tag clearly marks a call.
         words: the rest, without thinking and without the text of `calls`. Quoted calls stay.
-        is_broken: a call was begun and none can be read, so `words` are no last words.
+        is_broken: a call was begun and none can be read, so `words` are not last words.
     """
 
     calls: tuple[tuple[str, dict[str, Any]], ...]
@@ -126,7 +127,7 @@ class Spoken:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """A stretch of text that is not plain words. Calls in a `bare` one count at the end of the text alone."""
+    """A part of a text that is not plain words. Calls in a `bare` one only count at the end of the text."""
 
     kind: Literal["thought", "noise", "call", "in_tags", "bare", "debris"]
     start: int
@@ -135,13 +136,13 @@ class _Stretch:
 
 
 def spoken_calls(text: str, offered: Collection[str], shown: Sequence[str]) -> Spoken:
-    """The calls in `text`, and its words.
+    """Return the calls in `text`, and its words.
 
     Args:
-        text: what the model answered; any text.
-        offered: names of the tools on offer. In a fence or bare, only these make an object a call.
-        shown: the data that the run has shown to the model: the job message and the results of tools.
-            Neither instructions, whose examples a model rightly follows, nor words about its own calls.
+        text: the model's text; any text.
+        offered: names of the available tools. In a fence or bare, only these make an object a call.
+        shown: the data that the model saw: the job message and the results of tools. It excludes
+            instructions, whose examples a model may follow, and words about its calls.
 
     Cost: linear in `text` and `shown`; for a hostile text, at most `MAX_ATTEMPTS` times `MAX_CHARS`.
     """
@@ -170,14 +171,14 @@ def spoken_calls(text: str, offered: Collection[str], shown: Sequence[str]) -> S
         elif own and (part.kind == "in_tags" or part.start == begin):
             is_broken = True
         if is_broken:
-            break  # What follows may be a piece of it.
+            break  # The rest may be a piece of it.
     made = [(call.tool, call.arguments) for call in calls if not _is_done(call, offered)]
     taken += [part for part in parts if part.kind == "noise" and calls]
     return Spoken(tuple(made), _words(looked_at, taken, offered), is_broken=is_broken and not made)
 
 
 def _parts(text: str, offered: Collection[str]) -> list[_Stretch]:
-    """What is not plain words, in order."""
+    """Return the parts of a text that are not plain words, in order."""
     parts: list[_Stretch] = []
     at, attempts, may_be_bare = 0, 0, True
     while (token := _TOKEN.search(text, at)) is not None:
@@ -187,7 +188,7 @@ def _parts(text: str, offered: Collection[str]) -> list[_Stretch]:
             found = text.find(closing, at)
             at = len(text) if found < 0 else found + len(closing)
             parts.append(_Stretch("thought", start, at))
-        elif kind == "thought":  # The prompt opened it: so far all was thinking.
+        elif kind == "thought":  # The prompt opened it: the text up to here was thinking.
             parts, may_be_bare = [_Stretch("thought", 0, at)], True
         elif kind == "noise":
             parts.append(_Stretch("noise", start, at))
@@ -205,7 +206,7 @@ def _parts(text: str, offered: Collection[str]) -> list[_Stretch]:
 
 
 def _begin(text: str, parts: Sequence[_Stretch]) -> int:
-    """Where the text begins, after its thinking."""
+    """Return the start of the text after its thinking."""
     at = 0
     for part in parts:
         if part.kind != "thought" or text[at : part.start].strip():
@@ -215,7 +216,7 @@ def _begin(text: str, parts: Sequence[_Stretch]) -> int:
 
 
 def _tail(text: str, parts: Sequence[_Stretch]) -> int:
-    """From where on there is nothing but calls and what surrounds them."""
+    """Return the position from which the text only contains calls and their separators."""
     end = len(text)
     for part in reversed(parts):
         is_no_call = part.kind == "debris" or (part.kind == "bare" and not part.calls)
@@ -226,7 +227,7 @@ def _tail(text: str, parts: Sequence[_Stretch]) -> int:
 
 
 def _words(text: str, taken: Sequence[_Stretch], offered: Collection[str]) -> str:
-    """The text without what was taken, with summaries in place of the objects that held them."""
+    """Return the text without the `taken` parts, with the summaries of their objects in place."""
     pieces, at = [], 0
     for part in sorted(taken, key=lambda part: part.start):
         said = [call.arguments.get("summary") for call in part.calls if _is_done(call, offered)]
@@ -240,7 +241,7 @@ def _is_done(call: JsonCall, offered: Collection[str]) -> bool:
 
 
 def _read(text: str, token: re.Match[str], offered: Collection[str], *, is_first: bool) -> _Stretch | None:
-    """What `token` opens; None if it is but words."""
+    """Return the part that `token` opens, or None if it is only words."""
     kind, (start, at) = token.lastgroup, token.span()
     try:
         if kind == "tag":
@@ -258,9 +259,9 @@ def _read(text: str, token: re.Match[str], offered: Collection[str], *, is_first
 
 
 def _tagged(text: str, start: int, at: int, offered: Collection[str]) -> _Stretch | None:
-    """What stands after the call tag that ends at `at`: objects, or a tool's name and its arguments.
+    """Return the part after the call tag that ends at `at`: objects, or a tool's name and its arguments.
 
-    None if the tag is only talked about.
+    The result is None if the text only mentions the tag.
 
     Raises:
         NotJson: a call was begun that cannot be read.
@@ -283,10 +284,10 @@ def _tagged(text: str, start: int, at: int, offered: Collection[str]) -> _Stretc
 
 
 def _in_tags(text: str, token: re.Match[str]) -> _Stretch:
-    """A call whose arguments are JSON, or each between tags of its own, after the tag that names the tool.
+    """Return a call after the tag with its tool; the arguments are JSON, or each has a separate tag.
 
     Raises:
-        NotJson: it is cut off, or cannot be read in one way only.
+        NotJson: it is cut off, or ambiguous.
     """
     tool, (start, at) = token["function"], token.span()
     brace = past_separators(text, at)
@@ -299,7 +300,7 @@ def _in_tags(text: str, token: re.Match[str]) -> _Stretch:
         closing = text.find(f"</{tag}>", opening.end())
         value = text[opening.end() : closing]
         if closing < 0 or name in arguments or holds_tags(value):
-            raise NotJson("an argument that is cut off, or is there twice, or holds tags")
+            raise NotJson("an argument that is cut off, or occurs twice, or contains tags")
         arguments[name] = _typed(tool, name, value.removeprefix("\n").removesuffix("\n"))
         at = closing + len(f"</{tag}>")
     if (ending := _FUNCTION_END.match(text, at)) is None:
@@ -308,7 +309,7 @@ def _in_tags(text: str, token: re.Match[str]) -> _Stretch:
 
 
 def _typed(tool: str, name: str, value: str) -> str | int | bool:
-    """`value` as the tool takes it; between tags all is text."""
+    """Return `value` in the type that the tool expects; between tags every value is text."""
     field = TOOLS[tool].model_fields.get(name) if tool in TOOLS else None
     if field is not None and field.annotation is int and _INTEGER.fullmatch(value):
         return int(value)
@@ -320,21 +321,21 @@ def _typed(tool: str, name: str, value: str) -> str | int | bool:
 def read_calls(
     text: str, at: int, offered: Collection[str], *, is_certain: bool = False
 ) -> tuple[tuple[JsonCall, ...], int]:
-    """The calls of the JSON documents in a row that begin exactly at `text[at]`, and where the last one ends.
+    """Return the calls of consecutive JSON documents from `text[at]` on, and the end of the last one.
 
-    Each document is an object or a list of objects. If any is no call, none is.
+    Each document is an object or a list of objects. If any of them is not a call, the result is empty.
 
     Args:
         text: any text.
-        at: where the first document begins.
-        offered: names of the tools on offer; an object that names none of them is no call.
-        is_certain: calls were announced, so that a tool need not be on offer to be one.
+        at: the start of the first document.
+        offered: names of the available tools; an object without one of them is not a call.
+        is_certain: calls were announced, so that the tool may be unknown.
 
     Raises:
-        NotJson: the first document cannot be read; an object is a call that cannot be read; or it is no
-            call where that `is_certain`.
+        NotJson: the first document cannot be read; an object is a call that cannot be read; or, if
+            `is_certain`, it is not a call.
 
-    Cost: linear in the documents; where one cannot be read, in the rest of the text.
+    Cost: linear in the documents; if one cannot be read, in the rest of the text.
     """
     calls: list[JsonCall | None] = []
     end, following = at, at
@@ -352,27 +353,27 @@ def read_calls(
             break
     found = tuple(call for call in calls if call is not None)
     if is_certain and (not found or len(found) < len(calls)):
-        raise NotJson("an object in a call tag names no tool")
+        raise NotJson("an object in a call tag has no tool")
     return found if len(found) == len(calls) else (), end
 
 
 def as_arguments(value: object) -> dict[str, Any]:
-    """Arguments, which some models write as JSON in a text, and some leave out.
+    """Return arguments as an object; some models write them as JSON in a text, and some omit them.
 
     Raises:
-        NotJson: they are no object.
+        NotJson: they are not an object.
     """
     if isinstance(value, str) and value:
         value = parse_json(value)
     if value is None or value == "":
         return {}
     if not isinstance(value, dict):
-        raise NotJson("arguments are an object")
+        raise NotJson("arguments must be an object")
     return value
 
 
 def past_separators(text: str, at: int) -> int:
-    """The first index from `at` on that is no separator."""
+    """Return the first index from `at` on that is not a separator."""
     return len(text) - len(text[at:].lstrip(SEPARATORS))
 
 
@@ -387,7 +388,7 @@ def _call(value: object, offered: Collection[str], source: str, *, is_certain: b
     if not known and not (named and is_certain):
         return None
     if len(known) > 1 or len(given) > 1:
-        raise NotJson("an object that names two tools, or holds two sets of arguments")
+        raise NotJson("an object with two tools, or with two sets of arguments")
     key, tool = (known or named)[0]
     flat = {name: each for name, each in value.items() if name != key and name not in _BESIDES}
     return JsonCall(tool, as_arguments(value[given[0]] if given else flat), source)

@@ -1,22 +1,21 @@
-"""Whether a fact takes the place of another: by its form alone, so that what is not certain stays beside it.
+"""Decide whether a fact replaces another, by its form alone; if that is not certain, both stay.
 
-U1  Both are one statement. Nothing adds to, limits or dates what the new one says (`also`, `only`, `today`),
-    and no clause behind it is of something else (`says Ben`).
-U2  *Denied*: both begin alike, all words of the old one stand in the new one, and behind words that say that
-    something was so and is no longer (`no longer`, `instead of`, `switched from`) stand some of them and no
-    others. A bare denial (`not`) and a comparison (`no longer than`) do not say that, nor does
-    what is denied twice.
-    So do `from` and `to` beside a verb of change (`was renamed from … to …`), if nothing else is left out.
-U3  *Changed*: word for word the two differ in one place, behind what they tell of, and a word of change
-    stands before it (`now`), or it is the last thing that is said. Without such a word another number, day,
-    name or place is another fact: both stay, however alike they are (`is_similar`).
-U4  What differs is a word, not its relation to the rest (`on`, `for`), and not of a kind of which there may
-    be several (`also speaks`): a value, or what one thing has one of (`live in`, `is called`).
-U5  What the old one says of its own past is left out: `now`, `no longer on Tuesdays` beside another day, and
-    `instead of pip` at its end. If it says `now` itself, what differs is a value, or of what one has one
-    (`live in`).
+U1  Both are one statement. No word adds to, limits or dates the new one (`also`, `only`, `today`), and no
+    clause after it has another subject (`says Ben`).
+U2  *Denied*: both begin in the same way, and all words of the old one are in the new one. Some of them, and
+    no others, follow words that mark a former state (`no longer`, `instead of`, `switched from`). A simple
+    negation (`not`), a comparison (`no longer than`) and a double negation do not mark one. `from` and `to`
+    with a verb of change do (`was renamed from … to …`), if nothing else is omitted.
+U3  *Changed*: the two differ, word for word, in one position after their subject. A word of change (`now`)
+    precedes it, or it is the last part of the sentence. Without such a word another number, day, name or
+    place is another fact: both stay, however similar they are (`is_similar`).
+U4  The differing part is a word, not its relation to the rest (`on`, `for`). It must not be of a kind with
+    several values (`also speaks`): it is a value, or a property with one value (`live in`, `is called`).
+U5  The part of the old text about its own past is ignored: `now`, `no longer on Tuesdays` beside another day,
+    and `instead of pip` at its end. If it contains `now` itself, the differing part must be a value, or a
+    property with one value (`live in`).
 
-What does not hold: that every update is found. One that is not becomes an entry beside the old one.
+Not guaranteed: that every update is found. A missed one becomes a separate entry.
 
 Attacked in tests/units/agent/test_updates.py, with tests/facts/updates.json.
 """
@@ -36,16 +35,16 @@ from muniment.content.provenance import telling_words
 from muniment.content.words import STOP_WORDS
 
 MAX_WORDS: Final = 80
-"""Words of a statement that is compared; a longer one is a text."""
+"""Words of a statement that is compared; a longer one is not a single statement."""
 
 _MAX_SLOT: Final = 4
-"""Words of the one place in which two statements differ."""
+"""Words of the position in which two statements differ."""
 
 _WORD_BEGINNING: Final = 5
-"""Characters by which a word is found again in another inflection."""
+"""Characters that identify a word in another inflection."""
 
 _MIN_SHARED: Final = 2
-"""Words of any kind by which a clause is of a statement; one of its content is enough."""
+"""Shared words that connect a clause to a statement; one content word is enough."""
 
 _MAX_CHARS: Final = 1_000
 _CLAUSES: Final = re.compile(
@@ -58,10 +57,10 @@ _MARKER: Final = re.compile(r"\A\s*[-*+>]\s+")
 _ENDINGS: Final = ("ing", "ed", "es", "s")
 _MIN_STEM: Final = 3
 _CUES: Final = ("changed", "former", "more", "replaced")
-"""Tables of the words that say that something is otherwise, and are no part of what is said."""
+"""Tables of words that mark a change and are not part of the statement."""
 
 _OF_CHANGE: Final = frozenset({*_CUES, "ended", "now"})
-"""Tables whose cues are none in a phrase of the table `idle`."""
+"""Tables whose cues are ignored in a phrase of the table `idle`."""
 
 _SPEAKERS: Final = (
     (("the", "user", "s"), "my"),
@@ -69,11 +68,11 @@ _SPEAKERS: Final = (
     (("the", "user"), "i"),
     (("user",), "i"),
 )
-"""What opens a fact that is told of the person, and what it is in his own words."""
+"""The openings of a fact about the person, and the same in the first person."""
 
 
 def supersedes(new: str, old: str) -> bool:
-    """Return whether the fact `new` takes the place of `old` (U1 to U5).
+    """Return whether the fact `new` replaces `old` (U1 to U5).
 
     Cost: linear in the texts up to `_MAX_CHARS`, and the square of `MAX_WORDS`.
     """
@@ -89,10 +88,10 @@ def supersedes(new: str, old: str) -> bool:
 
 
 def _is_all_of_it(told: _Statement, was: _Statement) -> bool:
-    """Return whether each clause behind that of the change is of the old statement (U1).
+    """Return whether each clause after that of the change belongs to the old statement (U1).
 
-    Another one may take back what was said: `says Ben`, `which is a lie`. One that is has a word of its
-    content, or two of its words, or is itself said to change, or says what holds instead (`but in Porto`).
+    Another clause may revoke the statement: `says Ben`, `which is a lie`. A clause belongs to it if it shares
+    a content word or two other words, contains a word of change, or gives the new value (`but in Porto`).
     """
     tables = ("changed", "replaced", "past", "more", "turned")
     cues_at = {at for name in tables for at in _covered(name, told.words)}
@@ -111,16 +110,16 @@ def _is_all_of_it(told: _Statement, was: _Statement) -> bool:
 
 
 def says_change(fact: str) -> bool:
-    """Return whether a fact says itself that something is otherwise than it was."""
+    """Return whether a fact states itself that something has changed."""
     told = _statement(fact, sentences=2)
     return told is not None and _tells_change(told)
 
 
 def is_similar(one: str, other: str) -> bool:
-    """Return whether two facts are about the same, so that they are linked although both stay.
+    """Return whether two facts have the same subject, so that they are linked although both stay.
 
-    They share half of the telling words of the longer one, or two words and half of those of the shorter one;
-    numbers tell nothing. Or one is the other in a longer wording: it has all of its words.
+    They share half of the significant words of the longer one, or two words and half of those of the shorter
+    one; numbers do not count. Or one is a longer wording of the other: it has all of its words.
     """
     words, others = _without_numbers(telling_words(one)), _without_numbers(telling_words(other))
     shared, (fewer, more) = len(words & others), sorted((len(words), len(others)))
@@ -134,7 +133,7 @@ def _without_numbers(words: frozenset[str]) -> frozenset[str]:
 
 
 def _is_worded_in(short: str, long: str) -> bool:
-    """Return whether each word of a text stands in another one, in some inflection."""
+    """Return whether each word of a text occurs in another one, in some inflection."""
     words, others = list(_words(short[:_MAX_CHARS])), list(_words(long[:_MAX_CHARS]))
     if not 1 < len(words) <= MAX_WORDS or not _content(words) or len(others) > MAX_WORDS:
         return False
@@ -149,13 +148,13 @@ def _is_as_limited(told: _Statement, said: _Statement) -> bool:
 
 @lru_cache(maxsize=4096)
 def _tells_change(told: _Statement) -> bool:
-    """Return whether a statement says that something was otherwise: without that it replaces nothing."""
+    """Return whether a statement contains a change; without one it replaces nothing."""
     is_told = any(_has(name, told) for name in ("changed", "replaced")) or _first_denial(told) is not None
     return is_told or _from_and_to(told.words) is not None
 
 
 def is_chatter(text: str) -> bool:
-    """Whether a text says nothing to keep: thanks, greetings, yes or no, all of it in one language."""
+    """Return whether a text contains only thanks, greetings, yes or no, in one language."""
     if len(text) > _MAX_CHARS or _QUESTION.search(text):
         return False
     clauses = [clause for each in _CLAUSE_ENDS.split(text) if (clause := plain_words(each).strip())]
@@ -163,7 +162,7 @@ def is_chatter(text: str) -> bool:
 
 
 def _is_talk(clause: str, said: frozenset[str]) -> bool:
-    """Whether a clause is one of some cues, or of several; a denial is one by itself alone."""
+    """Return whether a clause consists of some cues; a negation only counts as a complete clause."""
     if clause in said:
         return True
     words = clause.split()
@@ -182,25 +181,28 @@ class _Statement:
     """The words of a statement.
 
     Attributes:
-        words: as they are compared; a character each where none can be told from the next.
-        clauses: of each word the number of its clause.
+        words: in the form for comparison; single characters in scripts without spaces.
+        clauses: the number of its clause for each word.
     """
 
     words: tuple[str, ...]
     clauses: tuple[int, ...]
 
     def without(self, dropped: Collection[int]) -> tuple[str, ...]:
-        """The words but for those at some places."""
+        """Return the words without those at some positions."""
         return tuple(word for at, word in enumerate(self.words) if at not in dropped)
 
     def as_it_holds(self) -> _Statement:
-        """Without what it says of its own past (U5)."""
+        """Return the statement without the parts about its own past (U5)."""
         gone = {*_covered("now", self.words), *self._former_clause(), *self._instead()}
         kept = [at for at in range(len(self.words)) if at not in gone]
         return _Statement(tuple(self.words[at] for at in kept), tuple(self.clauses[at] for at in kept))
 
     def _former_clause(self) -> list[int]:
-        """A clause that says with a relation of the clause before it, of what it is no longer so."""
+        """Return the positions of a last clause about a former value.
+
+        It denies the value, with the relation of the clause before it.
+        """
         for start, end in _places("ended", self.words):
             clause, before = self.rest_of_clause(start), self.clause_of(start - 1) if start else ()
             relation = _relations(self.words[end : end + 1])
@@ -210,7 +212,7 @@ class _Statement:
         return []
 
     def _instead(self) -> list[int]:
-        """The end of a statement that names nothing but what something else took the place of."""
+        """Return the positions of an end of the statement that only gives the replaced thing."""
         for start, end in _places("instead", self.words):
             named = self.words[end:]
             if start and len(_as_told(named)) == len(_content(named)) == 1:
@@ -218,17 +220,17 @@ class _Statement:
         return []
 
     def clause_of(self, place: int) -> list[int]:
-        """The places of a clause."""
+        """Return the positions of a clause."""
         return [at for at, number in enumerate(self.clauses) if number == self.clauses[place]]
 
     def rest_of_clause(self, start: int) -> list[int]:
-        """The places from one to the end of its clause."""
+        """Return the positions from one to the end of its clause."""
         return [at for at in range(start, len(self.words)) if self.clauses[at] == self.clauses[start]]
 
 
 @lru_cache(maxsize=4096)
 def _statement(text: str, *, sentences: int) -> _Statement | None:
-    """The words of a text that is one statement; None: it is another."""
+    """Return the words of a text that is one statement, or None."""
     said = _MARKER.sub("", text.strip())
     if len(said) > _MAX_CHARS or _QUESTION.search(said) or len(_SENTENCES.findall(said)) >= sentences:
         return None
@@ -244,14 +246,14 @@ def _statement(text: str, *, sentences: int) -> _Statement | None:
 
 
 def _without_nouns(clause: Sequence[str]) -> Iterator[str]:
-    """Yield the words of a clause, marked if only a clause of their own makes them a cue (`Update: …`)."""
+    """Yield the words of a clause; mark words that are a cue only as a separate clause (`Update: …`)."""
     is_heading = len([word for word in clause if word != ":"]) == 1
     for word in clause:
         yield word if is_heading or (word,) not in _table("heading") else f"={word}"
 
 
 def _clauses(text: str) -> Iterator[tuple[int, list[str]]]:
-    """The clauses of a text by number; what gives a value (`:`) is a word of the one before it."""
+    """Yield the clauses of a text by number; a colon before a value is a word of the clause before it."""
     at = number = 0
     for end in (*_CLAUSES.finditer(text), None):
         words = list(_words(text[at : len(text) if end is None else end.start()]))
@@ -281,7 +283,7 @@ def _stem(word: str) -> str:
 
 
 def _is_denied(told: _Statement, was: _Statement) -> bool:
-    """U2."""
+    """Return whether the new statement denies the old one (U2)."""
     negated, replaced = _first_denial(told, was.words), _first("replaced", told.words)
     start, end = replaced or negated or (0, 0)
     if not end or _first("former", was.words) or _first("replaced", was.words):
@@ -308,11 +310,11 @@ def _is_denied_once(told: _Statement, clause: Sequence[int]) -> bool:
 
 
 def _first_denial(told: _Statement, known: Collection[str] = ()) -> tuple[int, int] | None:
-    """Return where a statement first says that something was so and is no longer, or None.
+    """Return where a statement first marks something as a former state, or None.
 
     Args:
         told: the statement.
-        known: words that say nothing of that, since the old statement has them too.
+        known: words that do not mark it, since the old statement has them too.
     """
     more = {at for at in _covered("more", told.words) if told.words[at] not in known}
     for start, end in _places("former", told.words):
@@ -328,7 +330,7 @@ def _has_target(gone: Sequence[int], told: _Statement) -> bool:
 
 
 def _up_to_target(places: Sequence[int], told: _Statement) -> list[int]:
-    """Some places up to a word behind which something else is told (`from … to`), if any stand before it."""
+    """Return the positions up to a word that introduces the new value (`from … to`), if any precede it."""
     targets = _table("target")
     for number, at in enumerate(places):
         if number and (told.words[at],) in targets:
@@ -337,13 +339,13 @@ def _up_to_target(places: Sequence[int], told: _Statement) -> list[int]:
 
 
 def _opening(words: Sequence[str], content: Collection[str]) -> list[str]:
-    """What stands before the first word of a content, without words that say nothing and are no subject."""
+    """Return the words before the first content word, without words that are neither content nor subject."""
     at = next((at for at, word in enumerate(words) if word in content), len(words))
     return _as_told(words[:at])
 
 
 def _is_replaced(told: _Statement, was: _Statement) -> bool:
-    """U2, where something else stands word for word in the place of what is named."""
+    """Return whether another value replaces the one after `instead of`, with all other words equal (U2)."""
     cue = _first("instead", told.words)
     places = _differing(was.words, told.as_it_holds().words)
     if cue is None or len(places) != 1:
@@ -354,7 +356,7 @@ def _is_replaced(told: _Statement, was: _Statement) -> bool:
 
 
 def _is_moved(told: _Statement, was: _Statement) -> bool:
-    """Return whether `told` names with a verb of change what the old value was (`moved from … to …`)."""
+    """Return whether `told` gives the old value with a verb of change (`moved from … to …`)."""
     found = _from_and_to(told.words)
     if found is None:
         return False
@@ -371,13 +373,13 @@ def _is_moved(told: _Statement, was: _Statement) -> bool:
 
 
 def _subject(words: Sequence[str], predicate: Collection[str]) -> frozenset[str]:
-    """Return the words before a predicate that tell of whom it is said: of pronouns all."""
+    """Return the subject before a predicate: its content words, or pronouns if it has none."""
     before = words[: next((at for at, word in enumerate(words) if word in predicate), len(words))]
     return _content(before) or frozenset(before)
 
 
 def _from_and_to(words: Sequence[str]) -> tuple[range, range] | None:
-    """Return the places of what was and of what is, behind `from` and `to` of a verb of change."""
+    """Return the positions of the old and new value after `from` and `to` of a verb of change."""
     verbs, targets, end = _covered("turned", words), _table("target") | _table("inward"), len(words)
     if not verbs:
         return None
@@ -389,7 +391,7 @@ def _from_and_to(words: Sequence[str]) -> tuple[range, range] | None:
 
 
 def _as_told(words: Sequence[str]) -> list[str]:
-    """Words but for those that say nothing and are no subject."""
+    """Return the words without those that are neither content nor subject."""
     return [word for word in words if (word,) not in _table("article")]
 
 
@@ -397,7 +399,13 @@ def _as_told(words: Sequence[str]) -> list[str]:
 
 
 def _is_changed(told: _Statement, was: _Statement, *, is_again: bool) -> bool:
-    """U3 and U4; `is_again`: the old one says itself that it is otherwise from some time on."""
+    """Return whether the new statement changes one value of the old one (U3, U4).
+
+    Args:
+        told: the new statement.
+        was: the old statement, without the parts about its own past.
+        is_again: whether the old statement also marks itself as a change.
+    """
     cue = _first("changed", told.words)
     if cue is None:
         return False
@@ -422,7 +430,7 @@ def _is_changed(told: _Statement, was: _Statement, *, is_again: bool) -> bool:
 
 
 def _differing(old: Sequence[str], new: Sequence[str]) -> list[tuple[Sequence[str], Sequence[str], range]]:
-    """Where two texts differ: the words of either, and the places of those of the new one."""
+    """Return where two texts differ: the words of both, and the positions in the new one."""
     matched = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     return [(old[a:b], new[c:d], range(c, d)) for kind, a, b, c, d in matched if kind != "equal"]
 
@@ -439,22 +447,22 @@ def _relations(words: Sequence[str]) -> list[str]:
 def _is_said_to_change(
     cue: int, new: Sequence[str], start: int, end: int, *, is_value: bool, is_own: bool
 ) -> bool:
-    """Whether a word of change, before which `cue` words stand, is of what differs; `is_own`: of all."""
+    """Return whether a word of change after `cue` words applies to the differing part; `is_own`: to all."""
     before, behind = new[:start], new[end:]
     if not _content([*before, *behind]) or not before or start < cue < end:
         return False
     if not is_value and (_first("gathering", [*before, *behind]) or not _is_of_one(before, behind)):
         return False
     if is_value and _tells_a_number(before) and not any(map(_is_number, new[start:end])):
-        return False  # A day for which something holds, not what holds: at 7 on Sundays.
+        return False  # The new part is a day on which something applies, not a new value: at 7 on Sundays.
     return is_own or 0 < cue <= start or not _content(behind)
 
 
 def _is_of_one(before: Sequence[str], behind: Sequence[str]) -> bool:
-    """Return whether words stand around something of which there is one, and not beside what one does or has.
+    """Return whether the context of the differing part is a property with one value.
 
-    There is one place, target or tool that a relation names (`go to`), and one name or holder of a thing
-    (`my manager is`), but several objects of most verbs (`I take`) and several things that somebody is.
+    A relation (`go to`) has one place, target or tool, and a thing has one name or owner (`my manager is`).
+    But most verbs have several objects (`I take`), and a person may be several things.
     """
     own = [word for word in before if word not in _words_of("determiner")]
     named = _ends("copula", own) and tuple(before[:1]) in _table("determiner")
@@ -462,12 +470,12 @@ def _is_of_one(before: Sequence[str], behind: Sequence[str]) -> bool:
 
 
 def _tells_a_number(words: Sequence[str]) -> bool:
-    """Whether a number stands right behind a word that tells a relation."""
+    """Return whether a number directly follows a word of relation."""
     return any(_relations([word]) and _is_number(after) for word, after in pairwise(words))
 
 
 def _is_value(words: Sequence[str]) -> bool:
-    """Whether they are a number, day or month, and what belongs to it."""
+    """Return whether the words are a number, day or month, with its unit."""
     told = [word for word in words if (word,) not in _table("light") and (word,) not in _table("relation")]
     return bool(told) and all(_is_number(word) or (word,) in _table("calendar") for word in told)
 
@@ -480,7 +488,7 @@ def _is_number(word: str) -> bool:
 
 
 def _content(words: Sequence[str]) -> frozenset[str]:
-    """The words that tell what something is about."""
+    """Return the content words."""
     return frozenset(
         word for word in words if (word,) not in _empty() and word not in STOP_WORDS and word != ":"
     )
@@ -496,24 +504,24 @@ def _has(name: str, statement: _Statement) -> bool:
 
 
 def _first(name: str, words: Sequence[str]) -> tuple[int, int] | None:
-    """Where the first cue of a table stands."""
+    """Return the position of the first cue of a table, or None."""
     return next(_places(name, words), None)
 
 
 def _covered(name: str, words: Sequence[str]) -> frozenset[int]:
-    """The places of all words that belong to cues of a table."""
+    """Return the positions of all words that belong to cues of a table."""
     return frozenset(at for start, end in _places(name, words) for at in range(start, end))
 
 
 def _ends(name: str, words: Sequence[str]) -> bool:
-    """Whether words end with a cue of a table."""
+    """Return whether words end with a cue of a table."""
     return any(tuple(words[-size:]) in _table(name) for size in range(1, _longest(name) + 1))
 
 
 def _places(name: str, words: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield where the cues of a table stand, the longest at each place, one beside the other.
+    """Yield the positions of the cues of a table, the longest at each position, without overlap.
 
-    A cue in a phrase that says nothing of a change (`used to cut`, `un'ora`) is none.
+    A cue in a phrase that does not express a change (`used to cut`, `un'ora`) is skipped.
     """
     idle = () if name not in _OF_CHANGE else frozenset(_spans("idle", words))
     for start, end in _spans(name, words):

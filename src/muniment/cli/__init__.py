@@ -1,1 +1,1 @@
-"""The command line. `entry.py` starts first and loads the rest only when a command needs it."""
+"""The command line. `entry.py` starts first and loads other modules only if a command needs them."""

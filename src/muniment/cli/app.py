@@ -1,7 +1,8 @@
-"""The program: groups of commands, each of which is loaded when it, or its help, is asked for.
+"""Define the program: groups of commands. A command is loaded when it runs or when its help is printed.
 
-A command is a function of the module that `table` names, called as its words are: `review_list` is `muniment
-review list`. What its options are and how it ends `command` says.
+A command is a function of the module that `TABLE` lists for it. The function's name is the command's words
+joined by underscores: `review_list` is `muniment review list`. `command` defines the options and the exit
+codes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from muniment.names import __version__
 
 
 class TextCommand(TyperCommand):
-    """A command that takes "- a bullet" for an argument (no option has a space), and 5.0 for 5."""
+    """A command that accepts "- a bullet" as an argument (no option contains a space), and 5.0 as 5."""
 
     def make_parser(self, ctx: Any) -> Any:
         """Return the parser of the words after the command."""
@@ -47,7 +48,7 @@ class TextCommand(TyperCommand):
 
 
 class Group(TyperGroup):
-    """The commands that begin with some words; those of the program with none."""
+    """The commands that share a prefix; without a prefix, the commands of the program."""
 
     def __init__(self, *, words: str = "", **terms: Any) -> None:
         super().__init__(**terms)
@@ -62,7 +63,7 @@ class Group(TyperGroup):
             )
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands of the program by group, those of a group as one list."""
+        """Write the commands of the program by section, or the commands of a group as one list."""
         if self._begin:
             super().format_commands(ctx, formatter)
             return
@@ -75,7 +76,7 @@ class Group(TyperGroup):
                 )
 
     def load(self, name: str) -> Any:
-        """A command with its options; what stands in `commands` until then has its line of help alone."""
+        """Return a command with its options; until then `commands` has only its line of help."""
         words = self._begin + name
         row, found = TABLE[words], self.commands[name]
         if row.module and found.callback is None:
@@ -89,7 +90,7 @@ class Group(TyperGroup):
         return found
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that is meant, loaded."""
+        """Return the requested command, loaded."""
         name, found, rest = super().resolve_command(ctx, args)
         return name, found and self.load(args[0]), rest
 

@@ -1,13 +1,15 @@
-"""What a command is, and what all of them do alike: `@command` above a function is all that it takes.
+"""Turn a function into a command with `@command`, and define what all commands share.
 
-The function's docstring is its help, its keyword arguments are its options, and what it returns is printed:
-a `Report` as one JSON document with `--json`, which every command has, else as lines for a person.
-Options that belong together are one argument, a `TypedDict` of them, such as `MemoryFlags`; a function that
-names `json` is told it.
+The function's docstring is the help of the command and its keyword arguments are the options. Its result is
+printed: a `Report` as one JSON document with `--json`, which every command has, otherwise as lines of text.
+Options that belong together are one argument, a `TypedDict` of them, such as `MemoryFlags`. A function with
+an argument `json` receives the value of `--json`.
 
-C1 What is refused or fails, a `MunimentError`, is told with its code, as document or line, and ends with 1.
-C2 Ctrl-C ends with 130, and with a word where the command has one for it.
-C3 The module of a command loads at its top what its `--help` needs, and in the function what its work needs.
+C1 If a command fails with a `MunimentError`, it prints the error and its code, as a document or a line, and
+   exits with 1.
+C2 Ctrl-C exits with 130, and with a message if the command has one.
+C3 The module of a command imports at its top what `--help` needs, and inside the function what its work
+   needs.
 """
 
 from __future__ import annotations
@@ -48,17 +50,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of a command.
+    """The result of a command.
 
     Attributes:
-        document: for a program, or what makes it, where that takes work.
-        lines: for a person; made only if they are printed.
-        notes: what a person should know besides, before them.
-        problems: what is wrong, on standard error, likewise.
-        error: why it came to nothing, or no more; for a person behind `lines`. The document has it already.
-        what: what did not happen then, if that is not what the command says.
+        document: for `--json`; a callable if it takes work to build.
+        lines: the text output; evaluated only if it is printed.
+        notes: remarks for the user, printed before `lines`.
+        problems: found problems, printed to standard error.
+        error: the failure, printed after `lines`. The document already contains it.
+        what: the prefix of that failure, if it differs from the one of the command.
         code: the exit code, if there is no error.
-        indent: of the document; None: it is one line.
+        indent: of the document; None: one line.
     """
 
     document: Mapping[str, Any] | Callable[[], Mapping[str, Any]]
@@ -71,7 +73,7 @@ class Report:
     indent: int | None = 2
 
     def tell(self, *, as_json: bool, what: str = "") -> int:
-        """Print it; the exit code."""
+        """Print the result; return the exit code."""
         if as_json:
             document = self.document() if callable(self.document) else self.document
             print_document({**document}, indent=self.indent)
@@ -97,15 +99,16 @@ def command(
     has_json: bool = True,
     before: Callable[[], None] | None = None,
 ) -> Callable[[Callable[..., Report | int | None]], Callable[..., None]]:
-    """Make a function a command.
+    """Return a decorator that turns a function into a command.
 
     Args:
-        what: what did not happen where it fails, for the line that tells so; or what says it, by the options.
-        interrupted: what Ctrl-C came to; None: nothing is said of it.
+        what: prefix of the line that reports a failure, such as "not saved"; or a function that returns it,
+            given the options.
+        interrupted: the message after Ctrl-C; None: print no message.
         blank: the other keys of the document of a failure.
-        indent: of that document; None: it is one line.
-        has_json: it has `--json`.
-        before: raises where this system cannot do it at all, which is told as everywhere: `not started`.
+        indent: of that document; None: one line.
+        has_json: the command has `--json`.
+        before: raises `PlatformUnsupported` if this system cannot run the command; reported as `not started`.
     """
 
     def declared(function: Callable[..., Report | int | None]) -> Callable[..., None]:
@@ -113,7 +116,7 @@ def command(
         is_told = any(each.name == "json" for each in parameters)
         if has_json and not is_told:
             parameters.append(_option("json", Json))
-        parameters.sort(key=lambda each: each.name == "json")  # The last of the options.
+        parameters.sort(key=lambda each: each.name == "json")  # Move `json` to the end of the options.
 
         @wraps(function)
         def run(**given: Any) -> None:
@@ -138,7 +141,7 @@ def command(
                 failure = Cancelled(interrupted)
             return print_failure(failure, as_json=as_json, what=told, blank=blank, indent=indent)
 
-        del run.__wrapped__  # Its options are those of `function`, expanded.
+        del run.__wrapped__  # `run` has the options of `function`, expanded.
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {each.name: each.annotation for each in parameters}
         return run
@@ -147,7 +150,7 @@ def command(
 
 
 def _expanded(function: Callable[..., object]) -> tuple[list[inspect.Parameter], dict[str, list[str]]]:
-    """The options of a function, and which of them are members of which argument."""
+    """Return the options of a function, and for each `TypedDict` argument the names of its options."""
     hints = get_type_hints(function, include_extras=True)
     parameters, groups = list[inspect.Parameter](), dict[str, list[str]]()
     for name, parameter in inspect.signature(function).parameters.items():
@@ -165,17 +168,17 @@ def _option(name: str, hint: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
-# -- the memory that is meant ------------------------------------------------------------------------
+# -- the memory of a command -------------------------------------------------------------------------
 
 
 def flags_of(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What a command line says, as `read_settings` and `muniment.open` take it.
+    """Return the values of a command line as keyword arguments of `read_settings` and `muniment.open`.
 
     Args:
         said: `MemoryFlags`, `RunFlags` or `ModelFlags`.
 
     Raises:
-        ConfigInvalid: a root has another shape than SCOPE=DIR, or names a scope twice.
+        ConfigInvalid: a root is not written as SCOPE=DIR, or a scope occurs twice.
     """
     from muniment.settings import parse_roots
 
@@ -184,7 +187,7 @@ def flags_of(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings_of(*said: Mapping[str, Any]) -> Settings:
-    """The settings of the program, with what a command line says; raises as `read_settings`."""
+    """Return the settings of the program, with the values of a command line; raise as `read_settings`."""
     from muniment.settings import read_settings
 
     return read_settings(os.environ, **flags_of({name: each[name] for each in said for name in each}))
@@ -200,15 +203,15 @@ def place_at(
     reads: bool = False,
     advises: bool = True,
 ) -> Iterator[Place]:
-    """The memory that a command line means; raises as `find_place`.
+    """Open the memory that a command line selects; raise as `find_place`.
 
     Args:
-        where: the command line; with `--json` nobody is asked anything.
-        settings: as they were read; None: they are read now.
-        asks: somebody may be asked which memory is meant.
-        create: make what is not there yet.
-        reads: entries are read, as `find_place`.
-        advises: print `Place.advice`; False if the answer has it.
+        where: the command line; with `--json` the user is never asked.
+        settings: None: read them now.
+        asks: the user may be asked which memory to use.
+        create: create missing directories.
+        reads: entries are read, as in `find_place`.
+        advises: print `Place.advice`; False if the response contains it.
     """
     from muniment.cli.which_memory import ask_which_memory
     from muniment.opening import find_place
@@ -221,35 +224,35 @@ def place_at(
         yield place
 
 
-# -- what some of them share -------------------------------------------------------------------------
+# -- shared by some commands -------------------------------------------------------------------------
 
 
 def require_fence() -> None:
-    """Raise where nothing can be fenced.
+    """Check that this system can confine workers.
 
     Raises:
         PlatformUnsupported: this is not Linux.
     """
-    import muniment.sandbox.fence  # noqa: F401  asks for the system
+    import muniment.sandbox.fence  # noqa: F401  raises if the system is not Linux
 
 
 def trust_of(text: str) -> Trust:
-    """The trust of that name.
+    """Return the trust with the name `text`.
 
     Raises:
-        ConfigInvalid: there is none.
+        ConfigInvalid: the name is unknown.
     """
     if text not in list(Trust):
-        raise ConfigInvalid(f"there is no trust {text!r}; there are {', '.join(Trust)}")
+        raise ConfigInvalid(f"unknown trust {text!r}; use one of {', '.join(Trust)}")
     return Trust(text)
 
 
 @contextmanager
 def temporary_directory() -> Iterator[None]:
-    """Around what makes files there.
+    """Convert the errors of code that creates temporary files.
 
     Raises:
-        ManagedMemoryUnavailable: it could not.
+        ManagedMemoryUnavailable: the temporary directory cannot be used.
     """
     try:
         yield
@@ -259,10 +262,10 @@ def temporary_directory() -> Iterator[None]:
 
 @contextmanager
 def model_of(settings: Settings) -> Iterator[Model]:
-    """The model of the settings; raises as `open_model`.
+    """Open the model of the settings; raise as `open_model`.
 
-    Once its key was read that goes out of the environment, so that no process that is started from now on
-    inherits it. The program owns its environment; the library does not, and leaves that of its caller alone.
+    After its key is read, the key is removed from the environment, so that no process started later inherits
+    it. The program may change its environment; the library does not change that of its caller.
     """
     from muniment.opening import open_model
 
@@ -272,7 +275,7 @@ def model_of(settings: Settings) -> Iterator[Model]:
 
 
 def forget_key() -> None:
-    """Take the key of a model's server out of the environment, see `model_of`."""
+    """Remove the key of a model's server from the environment, see `model_of`."""
     from muniment.settings import KEY_VARIABLE
 
     os.environ.pop(KEY_VARIABLE, None)

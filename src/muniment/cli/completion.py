@@ -1,7 +1,7 @@
-"""`muniment completion`: scripts that hold all commands and options, so that a key press starts no program.
+"""Create the scripts of `muniment completion`; they contain all commands and options.
 
-They are made of the commands as they are, when somebody calls for them; a new version may have others, so a
-shell asks anew when it starts.
+A key press therefore starts no program. The scripts are generated from the current commands. A new version
+may have other commands, so a shell loads the script again when it starts.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from muniment.cli.command import Report, command
 from muniment.cli.options import ShellName, ToolName
 
 _CHOICE: Final = re.compile(r"[a-z-]+(?:\|[a-z-]+)+")
-"""What stands for the value of an option or argument where there are only these."""
+"""A metavar that lists all values of an option or argument."""
 
 _ENUMS: Final[dict[str, list[str]]] = {"TOOL": list(ToolName), "SHELL": list(ShellName)}
-"""The values of arguments that are called so."""
+"""The values of arguments, by metavar."""
 
 _BASH: Final = """\
 _muniment() {{
@@ -64,10 +64,10 @@ class _Command(NamedTuple):
     """A command, or the program.
 
     Attributes:
-        words: such as `policy lint`; of the program: none.
-        options: by their long names, each with its help, the values that there are (None: any), and if it
-            takes one.
-        others: what may stand there else, with its help: commands below, and values of arguments.
+        words: such as `policy lint`; empty for the program.
+        options: by their long names: the help, the allowed values (None: any), and whether the option has a
+            value.
+        others: other possible words with their help: subcommands, and values of arguments.
     """
 
     words: str
@@ -79,9 +79,9 @@ class _Command(NamedTuple):
 def completion(
     *, context: typer.Context, shell: Annotated[ShellName, typer.Argument(metavar="SHELL")]
 ) -> Report:
-    """Print what lets a shell complete commands and options.
+    """Print the script with which a shell completes commands and options.
 
-    For bash: eval "$(muniment completion bash)" in ~/.bashrc. For zsh the same in ~/.zshrc, behind compinit.
+    For bash: eval "$(muniment completion bash)" in ~/.bashrc. For zsh the same in ~/.zshrc, after compinit.
     For fish: muniment completion fish > ~/.config/fish/completions/muniment.fish
     """
     commands = list(_commands(context.find_root().command, ""))
@@ -91,7 +91,7 @@ def completion(
 
 
 def _commands(found: Any, words: str) -> Iterator[_Command]:
-    """A command, and those below it."""
+    """Yield a command and its subcommands."""
     below = {name: found.load(name) for name in getattr(found, "commands", ())}
     options: dict[str, tuple[str, list[str] | None, bool]] = {"--help": ("Show help.", None, False)}
     others = {name: _first_line(each.help) for name, each in below.items()}
@@ -145,6 +145,6 @@ def _fish(commands: list[_Command]) -> str:
 
 
 def _fished(text: str) -> str:
-    """A text in fish's quotes, in which a backslash and a quote alone are marked."""
+    """Return a text in fish's quotes, with backslashes and quotes escaped."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

@@ -1,7 +1,8 @@
-"""`muniment conformance`: the attack corpus against memory tools, and a table of what held.
+"""Implement `muniment conformance`: run the attack corpus against memory tools, and report the results.
 
-The exit code is 1 where the target under test escaped, leaked, hung or crashed, where Muniment did anything
-else than the corpus asks, and where nothing could be tried. Peers are told of, and change nothing.
+The exit code is 1 if the target under test escaped, leaked, hung or crashed, if Muniment did not do exactly
+what the corpus expects, and if nothing could be tried. The results of peers are reported, but do not change
+the exit code.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
     from muniment.testing.corpus import Case, Corpus
 
 MAX_JOBS: Final = 4
-"""Cases at a time, unless told otherwise: a race needs a processor for each side."""
+"""Default maximum of cases at the same time: a race needs a processor for each side."""
 
 SEEN_LINES: Final = 3
 SEEN_CHARACTERS: Final = 240
-"""What is shown of a failure; `--json` has all of it."""
+"""Maximum lines and characters of a failure in the text output; `--json` contains all."""
 
 
 @command("not examined", interrupted="by Ctrl-C", before=require_fence)
@@ -38,31 +39,36 @@ def conformance(
     target: Annotated[
         str,
         typer.Option(
-            metavar="TARGET", help="What is under test: muniment, anthropic, mcp=COMMAND or command=COMMAND."
+            metavar="TARGET", help="Tool under test: muniment, anthropic, mcp=COMMAND or command=COMMAND."
         ),
     ] = "muniment",
     peer: Annotated[
         list[str] | None,
-        typer.Option(metavar="TARGET", help="Another tool to set beside it. May be repeated."),
+        typer.Option(metavar="TARGET", help="Another tool to compare. May be repeated."),
     ] = None,
     attack_class: Annotated[
         list[str] | None,
-        typer.Option("--class", metavar="CLASS", help="Only the cases of a class. May be repeated."),
+        typer.Option("--class", metavar="CLASS", help="Only the cases of this class. May be repeated."),
     ] = None,
     case: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="Only, or also, this case. May be repeated.")
+        list[str] | None,
+        typer.Option(metavar="ID", help="Only this case, or in addition to --class. May be repeated."),
     ] = None,
     jobs: Annotated[
         int | None,
         typer.Option(
-            min=1, max=64, metavar="N", help="Cases at a time.", show_default="the processors, at most 4"
+            min=1,
+            max=64,
+            metavar="N",
+            help="Cases at the same time.",
+            show_default="number of processors, at most 4",
         ),
     ] = None,
 ) -> Report:
-    """Attack a memory tool with the shipped corpus, in throwaway directories, and tell what held.
+    """Attack a memory tool with the packaged corpus, in temporary directories, and report the results.
 
     A COMMAND speaks the JSON lines of `muniment tool`, or the Model Context Protocol. In it {user}, {project}
-    and {state} stand for directories. Exit 1 if anything escaped, leaked, hung or crashed.
+    and {state} are replaced by directories. Exit 1 if anything escaped, leaked, hung or crashed.
     """
     from muniment.testing.conformance import examine
     from muniment.testing.corpus import load_corpus
@@ -78,10 +84,10 @@ def conformance(
 
 
 def _targets(target: str, peers: Sequence[str]) -> list[Target]:
-    """The targets.
+    """Parse the targets.
 
     Raises:
-        BadParameter: there is no such one, or one is named twice.
+        BadParameter: a target is unknown, or given twice.
     """
     from muniment.testing.conformance import parse_target
 
@@ -92,31 +98,31 @@ def _targets(target: str, peers: Sequence[str]) -> list[Target]:
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint=option) from None
         if parsed in found:
-            raise typer.BadParameter(f"{spec!r} is named twice", param_hint=option)
+            raise typer.BadParameter(f"{spec!r} is given twice", param_hint=option)
         found.append(parsed)
     return found
 
 
 def _cases(attack_classes: Sequence[str], ids: Sequence[str], corpus: Corpus) -> Mapping[str, Case]:
-    """The cases that are tried.
+    """Select the cases to run.
 
     Raises:
-        BadParameter: there is no such class or case.
+        BadParameter: a class or case is unknown.
     """
     from muniment.testing.conformance import select
 
     known = {case["class"] for case in corpus.cases.values()}
     for name in attack_classes:
         if name not in known:
-            told = f"there is no class {name!r}; there are {', '.join(sorted(known))}"
+            told = f"unknown class {name!r}; use one of {', '.join(sorted(known))}"
             raise typer.BadParameter(told, param_hint="--class")
     for name in ids:
         if name not in corpus.cases:
-            raise typer.BadParameter(f"there is no case {name!r}", param_hint="--case")
+            raise typer.BadParameter(f"unknown case {name!r}", param_hint="--case")
     return select(corpus, classes=attack_classes, ids=ids)
 
 
-# -- words -------------------------------------------------------------------------------------------
+# -- text --------------------------------------------------------------------------------------------
 
 
 def _again(result: Result, finding: Finding) -> str:
@@ -125,7 +131,7 @@ def _again(result: Result, finding: Finding) -> str:
 
 
 def _told_of(result: Result) -> Iterator[Finding]:
-    """What is listed: whatever is bad, and of Muniment whatever did not hold."""
+    """Yield the findings to list: all bad ones, and for Muniment all that did not hold."""
     from muniment.testing.conformance import CaseOutcome
     from muniment.testing.corpus.stage import BAD
 
@@ -137,7 +143,7 @@ def _told_of(result: Result) -> Iterator[Finding]:
 
 
 def _counted(findings: Sequence[Finding]) -> str:
-    """Such as `2 escaped*, 1 differs, 10 held`, the worst first; marked what lies beyond the claims."""
+    """Return counts such as `2 escaped*, 1 differs`, worst first; `*` marks cases outside the claims."""
     from muniment.testing.conformance import CaseOutcome
     from muniment.testing.corpus.stage import BAD
 
@@ -153,7 +159,7 @@ def _counted(findings: Sequence[Finding]) -> str:
 
 
 def _skipped(result: Result) -> Counter[str]:
-    """Why cases were skipped, with how many for each reason."""
+    """Return the reasons of skipped cases, with the number of cases for each."""
     from muniment.testing.conformance import CaseOutcome
 
     skipped = (each for each in result.findings if each.outcome is CaseOutcome.SKIPPED)
@@ -161,7 +167,7 @@ def _skipped(result: Result) -> Counter[str]:
 
 
 def _heads(results: Sequence[Result]) -> list[str]:
-    """A name for each target, numbered where there are several of a sort."""
+    """Return a name for each target, with a number if several have the same name."""
     names = [result.target.name for result in results]
     return [
         name if names.count(name) == 1 else f"{name} {names[: at + 1].count(name)}"
@@ -181,7 +187,7 @@ def _of_class(result: Result, of_class: str) -> list[Finding]:
 
 
 def _notes(results: Sequence[Result]) -> Iterator[str]:
-    """What a reader of the table has to know of each target."""
+    """Yield remarks about each target for the reader of the table."""
     for head, result in zip(_heads(results), results, strict=True):
         name = head if result.about == result.target.name else f"{head}, {result.about}"
         if result.unusable is not None:
@@ -189,7 +195,7 @@ def _notes(results: Sequence[Result]) -> Iterator[str]:
             continue
         yield f"{name}: claims: {result.target.claims.covers}"
         if result.target.claims.leaves_out:
-            yield f"  * outside of that: {result.target.claims.leaves_out}"
+            yield f"  * outside of the claims: {result.target.claims.leaves_out}"
         for reason, count in _skipped(result).most_common():
             yield f"  {count} skipped: {reason}"
 
@@ -200,7 +206,7 @@ def _verdict(result: Result, head: str) -> str:
     return f"{head}: {'passed' if result.is_passed else 'FAILED'}: {_counted(result.findings)}"
 
 
-# -- shapes ------------------------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------------
 
 
 def _lines(results: Sequence[Result], cases: Mapping[str, Case]) -> Iterator[str]:
@@ -220,7 +226,7 @@ def _lines(results: Sequence[Result], cases: Mapping[str, Case]) -> Iterator[str
 
 
 def _style(row: Sequence[str]) -> str | None:
-    """Of a row: the outcomes of a cell stand the worst first, so its first word tells whether it is bad."""
+    """Return the style of a row: outcomes of a cell are sorted worst first, so its first word decides."""
     from muniment.testing.corpus.stage import BAD
 
     is_bad = any(cell.split(" ")[1].strip("*,") in BAD for cell in row[1:] if " " in cell)
@@ -237,7 +243,7 @@ def _finding_lines(head: str, result: Result, finding: Finding) -> Iterator[str]
         yield f"  seen  {on_one_line(failure.text[-SEEN_CHARACTERS:])}"
     if len(finding.failures) > SEEN_LINES:
         yield f"  and {len(finding.failures) - SEEN_LINES} more; --json has all"
-    yield f"  again {on_one_line(_again(result, finding))}"
+    yield f"  rerun {on_one_line(_again(result, finding))}"
 
 
 def _document(results: Sequence[Result], cases: Mapping[str, Case]) -> dict[str, Any]:

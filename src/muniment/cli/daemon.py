@@ -1,4 +1,4 @@
-"""`muniment serve`, `ui`, `token` and `acp`: the daemon as a program, and as the child of a host."""
+"""Implement `muniment serve`, `ui`, `token` and `acp`: the daemon as a program, and as a child of a host."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ if TYPE_CHECKING:
 # `muniment serve`: the daemon as a program.
 
 LEDGER_VARIABLE: Final = "MUNIMENT_LEDGER"
-"""Where the URL of a fleet's database may stand, see `fleet.address`."""
+"""The variable with the URL of a fleet's database, see `fleet.address`."""
 
 SOCKET_NAME: Final = "daemon.sock"
 MAX_SOCKET_BYTES: Final = 107
-"""Bytes that the name of a Unix socket may have; unix(7)."""
+"""Maximum bytes of the path of a Unix socket; unix(7)."""
 
 LAST_SECONDS: Final = 15.0
-"""Seconds beyond the grace after which a daemon that was told to stop ends, whatever holds it up."""
+"""Seconds after the grace period until a stopping daemon is forced to exit."""
 
 _PRIVATE_UMASK: Final = 0o077
 _NAME: Final = re.compile(r"([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?", re.ASCII)
-"""What a Host header says; RFC 9110, 7.2."""
+"""The allowed names in a Host header; RFC 9110, 7.2."""
 
 
 @command("not served", indent=None, before=require_fence)
@@ -78,26 +78,26 @@ def serve(  # noqa: PLR0913  every argument is an option of the command
         typer.Option(help="A directory in a workspace to serve. May be repeated.", show_default="this one"),
     ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Its port; 0: any that is free.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any free port.")] = 0,
     socket: Annotated[
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="The Unix socket, on which processes of this user need no token.",
+            help="The Unix socket; processes of this user need no token on it.",
             show_default="daemon.sock in the home",
         ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name by which other machines call. May be repeated."),
+        typer.Option(metavar="NAME", help="A host name that other machines use. May be repeated."),
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
-        typer.Option(metavar="ORIGIN", help="Of web pages that may call with a token. May be repeated."),
+        typer.Option(metavar="ORIGIN", help="Origin of pages that may call with a token. May be repeated."),
     ] = None,
     flags: RunFlags,
     grace: Annotated[
-        float, typer.Option(min=0, max=300, help="Seconds that a running task is given when stopped.")
+        float, typer.Option(min=0, max=300, help="Seconds to wait for running tasks at a stop.")
     ] = 10.0,
     ledger: Ledger = "",
     node: NodeName = "",
@@ -105,8 +105,8 @@ def serve(  # noqa: PLR0913  every argument is an option of the command
     lease: Lease = 15.0,
     json: Json = False,
 ) -> None:
-    """Serve workspaces over HTTP until SIGTERM or Ctrl-C; the log goes to standard error."""
-    gc.disable()  # Until it serves: what is loaded stays, and looking through it takes a tenth of the start.
+    """Serve workspaces over HTTP until SIGTERM or Ctrl-C; write the log to standard error."""
+    gc.disable()  # Until it serves: loaded modules stay, and a collection takes a tenth of the start time.
     from muniment.server.service import Options
 
     begin_log(logging.INFO)
@@ -126,7 +126,7 @@ def serve(  # noqa: PLR0913  every argument is an option of the command
     def node_core(model: Model) -> FleetNode:
         for flag, value in (("--workspace", workspace), ("--root", flags["root"])):
             if value:
-                raise ConfigInvalid(f"{flag} is for a memory of this machine; homes of a fleet have none")
+                raise ConfigInvalid(f"{flag} is only for a memory of this machine; remove it for a fleet")
         core: FleetNode = TABLE["serve"].load_core()(settings, model, ledger, node, slots, lease)
         return core
 
@@ -134,7 +134,7 @@ def serve(  # noqa: PLR0913  every argument is an option of the command
 
 
 def begin_log(level: int) -> None:
-    """What a daemon sets of its process before anything else: who may read its files, and its log."""
+    """Set the umask and the log of a daemon, before anything else."""
     from muniment.server.service import configure_logs
 
     os.umask(_PRIVATE_UMASK)
@@ -144,17 +144,17 @@ def begin_log(level: int) -> None:
 def run_daemon(
     options: Options, greet: Callable[[Daemon], None], core: Callable[[Model], ServingCore] | None = None
 ) -> None:
-    """Serve until SIGTERM or SIGINT, the second of which leaves no grace.
+    """Serve until SIGTERM or SIGINT; a second signal ends the grace period.
 
-    Before it serves, either ends it at once, also where it waits for another process.
+    Before it serves, a signal ends it immediately, also while it waits for another process.
 
     Args:
         options: of the daemon.
-        greet: says that it serves.
-        core: what is served; None: the memory of this machine.
+        greet: reports that it serves.
+        core: creates the served core; None: serve the memory of this machine.
 
     Raises:
-        MunimentError: it cannot be started, or has to end.
+        MunimentError: it cannot be started, or must stop.
     """
     import asyncio
 
@@ -167,30 +167,30 @@ def run_daemon(
 
 
 def _name(sent: str) -> str:
-    """What a Host header may say.
+    """Return a validated name of a Host header.
 
     Raises:
-        ConfigInvalid: none can.
+        ConfigInvalid: the name is invalid.
     """
     if _NAME.fullmatch(sent) is None:
-        text = "is no name of a machine, such as memory.example.org, without http:// and without a path"
+        text = "is not a host name; use one such as memory.example.org, without http:// and without a path"
         raise ConfigInvalid(f"--allow-host {printable(sent)}: this {text}")
     return sent
 
 
 def socket_of(asked: Path | None, settings: Settings) -> Path | None:
-    """Where to listen with a Unix socket: by default in the home, if a socket can be named so."""
+    """Return the path of the Unix socket: by default in the home, if that path is not too long."""
     default = settings.home / SOCKET_NAME
     if asked is None and len(os.fsencode(default)) > MAX_SOCKET_BYTES:
-        say_notes(["the path of the home is too long for a socket; give --socket PATH"])
+        say_notes(["no socket: the path of the home is too long for one; use --socket PATH"])
         return None
     return asked or default
 
 
 def _leave() -> None:
-    """End a daemon that something holds up, such as a ledger that another process keeps locked.
+    """End a daemon that cannot stop, for example because another process keeps the ledger locked.
 
-    Nothing is lost by it: what was accepted is in the ledger, and the next start takes back what was begun.
+    Nothing is lost: accepted tasks are in the ledger, and the next start rolls back unfinished changes.
     """
     events.emit("daemon_forced", pid=os.getpid())
     os._exit(EXIT_FAILED)
@@ -209,19 +209,19 @@ def _say_served(options: Options, daemon: Daemon, *, as_json: bool) -> None:
             "token_file": str(token_file),
             "workspaces": {key: str(each.path) for key, each in workspaces.items()},
         }
-        # On one line, for whoever reads from a pipe that stays open.
+        # On one line, for a reader of a pipe that stays open.
         print_document(document, indent=None)
         return
     say(f"serving {daemon.url}")
     if options.socket is not None:
         say(f"  socket {on_one_line(str(options.socket))}")
     if not workspaces:
-        say(f"  a node of a fleet; its own token: {token_file}; one for a home: muniment fleet home add HOME")
+        say(f"  a node of a fleet; token of the node: {token_file}; for a home: muniment fleet home add HOME")
         return
-    say(f"  the owner's token: {token_file}; one for a client: muniment token add NAME")
+    say(f"  the owner's token: {token_file}; token for a client: muniment token add NAME")
     for each in workspaces.values():
         say(f"  workspace {on_one_line(str(each.path))}")
-    say("  to see the memory on a page: muniment ui")
+    say("  to open the memory page: muniment ui")
 
 
 async def _run(daemon: Daemon, options: Options, greet: Callable[[Daemon], None]) -> None:
@@ -250,35 +250,36 @@ async def _run(daemon: Daemon, options: Options, greet: Callable[[Daemon], None]
 
 # -- ui ----------------------------------------------------------------------------------------------
 #
-# `muniment ui`: the page of the daemon that runs, or of one that is started, and how to sign in there.
-#
-# The code stands in no argument and in no query, where other users of this machine could read it: it is told
-# on the terminal, and a browser is sent to a file of this user's alone that goes on to the page.
+# `muniment ui`: the page of the running daemon, or of one that is started, and how to sign in there. The code
+# is in no argument and in no query, which other users of this machine could read. It is printed on the
+# terminal, and a browser opens a private file of this user that redirects to the page.
 
 ASK_SECONDS: Final = 3.0
-"""Seconds in which a daemon that is there has answered."""
+"""Maximum seconds for a response of a running daemon."""
 
 UI_NAME: Final = "ui.html"
-"""In the state directory: sends a browser to the page. Its code is no use after a minute, or once used."""
+"""A file in the state directory that redirects a browser to the page, with a code for one use."""
 
 _SENDS: Final = """<!doctype html>
 <meta charset="utf-8">
 <meta http-equiv="refresh" content="0; url={0}">
 <title>Muniment</title>
-<p><a href="{0}">To the page of Muniment</a></p>
+<p><a href="{0}">Open the page of Muniment</a></p>
 """
 
 
-@command("there is no page", indent=None)
+@command("page not available", indent=None)
 def ui(
     *,
     workspace: Workspace = None,
-    opens: Annotated[bool, typer.Option("--open", help="Open it in the browser of this desktop.")] = False,
+    opens: Annotated[
+        bool, typer.Option("--open", help="Open the page in the browser of this desktop.")
+    ] = False,
     json: Json = False,
 ) -> int:
-    """Show the memory on a page: search it, see where it comes from, review, edit, undo.
+    """Show the memory on a page: search, provenance, review, edit, undo.
 
-    It is a page of the daemon that runs; where none does, one is started, until Ctrl-C.
+    The running daemon serves the page. If none runs, this command starts one until Ctrl-C.
     """
     from muniment.client import Client
     from muniment.client.errors import Unreachable
@@ -287,9 +288,9 @@ def ui(
     if place(os.environ).find() is not None:
         try:
             with Client(workspace=workspace, timeout=ASK_SECONDS) as client:
-                client.tasks("running")  # Or the daemon says that it does not serve this workspace.
+                client.tasks("running")  # If it does not serve this workspace, the daemon reports it.
                 opened = client.open_ui()
-        except Unreachable:  # What is left of one that was killed; where it lives, the next says so.
+        except Unreachable:  # The record of a killed daemon; if it still runs, the next step reports it.
             pass
         else:
             address = _tell_page(workspace or Path(), opened.url, opened.code, opened.seconds, json=json)
@@ -299,13 +300,13 @@ def ui(
     from muniment.server.page.door import MADE_WITH
 
     if None in map(find_spec, MADE_WITH):
-        raise ConfigInvalid("this needs an extra: pip install 'muniment[ui]'")
+        raise ConfigInvalid("the page needs the extra `ui`: pip install 'muniment[ui]'")
     require_fence()
     return _serve_page(workspace or Path(), opens=opens, json=json)
 
 
 def _serve_page(workspace: Path, *, opens: bool, json: bool) -> int:
-    """Start a daemon and tell where its page is; the exit code."""
+    """Start a daemon and print the address of its page; return the exit code."""
     from muniment.server.contract import HttpProblem
     from muniment.server.page.door import CODE_SECONDS
     from muniment.server.service import Options
@@ -318,13 +319,13 @@ def _serve_page(workspace: Path, *, opens: bool, json: bool) -> int:
         address = _tell_page(workspace, url, code, round(CODE_SECONDS), json=json)
         if not json:
             say("  a daemon was started for it; Ctrl-C ends both")
-        if opens:  # Beside the loop that serves the page, since some browsers are waited for.
+        if opens:  # In a thread: some browsers block the caller, and the event loop serves the page.
             threading.Thread(target=_send_browser, args=(address,), daemon=True).start()
 
     begin_log(logging.WARNING)
     try:
         if os.environ.get(LEDGER_VARIABLE):
-            raise ConfigInvalid("the page is for a memory of this machine; homes of a fleet have none")
+            raise ConfigInvalid("the page is only for a memory of this machine, not for a fleet")
         settings = settings_of()
         run_daemon(Options(settings, (workspace,), socket=socket_of(None, settings)), greet)
     except MunimentError as error:
@@ -333,26 +334,26 @@ def _serve_page(workspace: Path, *, opens: bool, json: bool) -> int:
 
 
 def _tell_page(workspace: Path, url: str, code: str, seconds: int, *, json: bool) -> str:
-    """Say where the page is; the address."""
+    """Print the address of the page; return it."""
     from muniment.workspaces.projects import find_project
 
     key = find_project(settings_of().home, workspace).key
     address = f"{url}/w/{key}/memory#{code}"
-    lines = [address, f"  open it within {seconds} s: it signs in once; for another one: muniment ui"]
+    lines = [address, f"  open it within {seconds} s; it works once; for a new address: muniment ui"]
     document = {"url": url, "code": code, "seconds": seconds, "address": address}
     Report(document, lines, indent=None).tell(as_json=json)
     return address
 
 
 def _send_browser(address: str) -> None:
-    """Open an address in a browser, in whose arguments nobody can read it."""
+    """Open an address in a browser without passing it as an argument, which other users could read."""
     from muniment.store.state import put
 
     file = settings_of().state / UI_NAME
     try:
         put(file, _SENDS.format(html.escape(address)).encode(), over=True)
     except OSError as error:
-        why = f"{file} cannot be written: {error.strerror}"
+        why = f"cannot write {file}: {error.strerror}"
     else:
         if webbrowser.open(file.as_uri()):
             return
@@ -360,15 +361,13 @@ def _send_browser(address: str) -> None:
     print(f"note: no browser was opened ({why}); open the address yourself", file=sys.stderr)
 
 
-# -- token -------------------------------------------------------------------------------------------
-#
-# `muniment token`: the tokens with which clients call the daemon.
+# -- workspace problems ------------------------------------------------------------------------------
 
 
 def _say_of(workspace: Served, problem: MunimentError | None) -> None:
-    """What should be known of a workspace that is served."""
+    """Print the problem of a served workspace, if it has one, and its notes."""
     if problem is not None:
-        text = on_one_line(f"{workspace.path} takes no tasks yet: {problem}")
+        text = on_one_line(f"{workspace.path} accepts no tasks yet: {problem}")
         print(f"note: {text} [{problem.code}]", file=sys.stderr)
     say_notes(workspace.notes)
 
@@ -377,21 +376,22 @@ def _say_of(workspace: Served, problem: MunimentError | None) -> None:
 #
 # `muniment token`: the tokens with which clients call the daemon.
 
-TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Of the token, such as editor.")]
+TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token, such as editor.")]
 
 
-@command("no token was made")
+@command("no token was created")
 def token_add(
     *,
     name: TokenName,
     client_id: Annotated[
-        list[str] | None, typer.Option("--client-id", metavar="ID", help="An id that it may give.")
+        list[str] | None,
+        typer.Option("--client-id", metavar="ID", help="A client id that may be sent with it."),
     ] = None,
     trust: Annotated[
-        str, typer.Option(metavar="owner|workspace|agent|external", help="Of the facts that come with it.")
+        str, typer.Option(metavar="owner|workspace|agent|external", help="Trust of the facts sent with it.")
     ] = "agent",
 ) -> Report:
-    """Make a token and print it; it is shown this once."""
+    """Create a token and print it; it is printed only once."""
     clients = client_id or []
     with _tokens() as tokens:
         token = tokens.add(name, clients, trust_of(trust))
@@ -400,7 +400,7 @@ def token_add(
 
 @command("not listed")
 def token_list() -> Report:
-    """List whose tokens there are."""
+    """List the tokens with their client ids and their trust."""
     with _tokens() as tokens:
         found = [(each.name, sorted(each.clients or ()), each.trust) for each in tokens.all()]
     lines = [
@@ -408,14 +408,14 @@ def token_list() -> Report:
         for name, clients, trust in found
     ]
     if not found:
-        lines = ["no tokens but the owner's; to make one: muniment token add NAME"]
+        lines = ["no tokens except the owner's; to create one: muniment token add NAME"]
     told = [{"name": name, "clients": clients, "trust": trust} for name, clients, trust in found]
     return Report({"tokens": told}, lines)
 
 
 @command("not revoked")
 def token_revoke(*, name: TokenName) -> Report:
-    """Make a token invalid, from the next request on."""
+    """Revoke a token; it is invalid from the next request on."""
     with _tokens() as tokens:
         tokens.revoke(name)
     return Report({"name": name, "status": "revoked"}, [on_one_line(f"revoked: {name}")])
@@ -432,28 +432,26 @@ def _tokens() -> Iterator[Tokens]:
 
 # -- acp ---------------------------------------------------------------------------------------------
 #
-# `muniment acp`: a child that a host talks to over its standard input and output.
-#
-# Both are taken aside before anything else happens: what a library prints goes to standard error, and
-# cannot end up between two answers.
+# `muniment acp`: a child process that a host uses over standard input and output. Both are moved to other
+# descriptors first: output of a library is written to standard error, never between two responses.
 
 READ_BYTES: Final = 65_536
-"""Bytes of one read, as many as a pipe holds."""
+"""Maximum bytes of one read, the size of a pipe."""
 
 SEND_SECONDS: Final = 10.0
-"""Seconds after which a host that does not read an answer counts as gone."""
+"""Seconds until a host that does not read a response counts as disconnected."""
 
 
 @command("not started", has_json=False, before=require_fence)
 def acp(*, workspace: Workspace = None, flags: RunFlags) -> None:
-    """Answer a host that speaks the Agent Client Protocol, on standard input and output, until its end.
+    """Serve an Agent Client Protocol host, on standard input and output, until the input ends.
 
     Extension methods: qwen/control/workspace/memory/remember, remember/availability, forget and dream.
     """
     from muniment.cancelling import Cancel
 
-    # What runs at the end, a signal's or the input's, is cancelled, unless it has begun to write. Before it
-    # answers, signals end it at once.
+    # At the end of the input or at a signal, running tasks are cancelled, unless they have begun to write.
+    # Before it serves, a signal ends the process immediately.
     os.umask(_PRIVATE_UMASK)
     ending = on_signals(signal.SIG_DFL, signal.SIGINT)
     with ending, _set_aside() as (incoming, outgoing), Cancel() as stop:
@@ -464,13 +462,13 @@ def acp(*, workspace: Workspace = None, flags: RunFlags) -> None:
 
 @contextmanager
 def _set_aside() -> Iterator[tuple[int, int]]:
-    """Standard input and output for this module alone, as long as the block runs."""
+    """Yield descriptors of standard input and output that only this module uses, for the block."""
     incoming, outgoing = os.dup(0), os.dup(1)
     os.dup2(2, 1)
     try:
         yield incoming, outgoing
     finally:
-        with output():  # What was printed and is still buffered goes where it belongs.
+        with output():  # Flush buffered output to its original destination.
             pass
         os.dup2(outgoing, 1)
         os.close(incoming)
@@ -478,7 +476,7 @@ def _set_aside() -> Iterator[tuple[int, int]]:
 
 
 class _Output:
-    """Where answers go. Threads may share it; once the host is gone it takes them and does nothing."""
+    """The output for responses, shared by threads; it ignores them after the host has disconnected."""
 
     def __init__(self, fd: int, stop: Cancel) -> None:
         self._fd, self._stop = fd, stop
@@ -503,7 +501,8 @@ class _Output:
         left = memoryview(line)
         while left:
             patience.wait(self._fd, select.POLLOUT)
-            left = left[os.write(self._fd, left[: select.PIPE_BUF]) :]  # So much a pipe takes at once.
+            # A pipe accepts this many bytes at once.
+            left = left[os.write(self._fd, left[: select.PIPE_BUF]) :]
 
 
 @contextmanager
@@ -522,7 +521,7 @@ def _session(settings: Settings, directory: Path, send: _Output, stop: Cancel) -
                 yield session
             finally:
                 if not session.close():
-                    opened.pop_all()  # What a look still uses ends with the process.
+                    opened.pop_all()  # A lookup that still runs ends with the process.
 
 
 def _converse(session: HostSession, incoming: int, stop: Cancel) -> None:

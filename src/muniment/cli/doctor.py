@@ -1,7 +1,7 @@
-"""`muniment doctor`: what this system offers to hold a worker, what holds, and each forbidden thing, tried.
+"""Implement `muniment doctor`: list the offered and the active layers, and try every forbidden action.
 
-The exit code is 1 where the policy requires more than holds, where something succeeded that a layer which
-holds should have stopped, and where nothing at all could be tried.
+The exit code is 1 if the policy requires more layers than are active, if an attempt succeeded that an active
+layer should have stopped, or if no attempt could be tried.
 """
 
 from __future__ import annotations
@@ -32,26 +32,28 @@ if TYPE_CHECKING:
 
 @command("not examined", interrupted="by Ctrl-C", before=require_fence)
 def doctor(*, policy: PolicyName = None, flags: ModelFlags) -> Report:
-    """Try what the kernel fence holds here, or, with --model, what a model's server can do."""
+    """Test the confinement of workers on this system, or, with --model, a model's server."""
     if not any(flags.values()):
         report = _examine(policy)
         return Report(_document(report), _lines(report), code=report.exit_code)
     if policy is not None:
-        raise typer.BadParameter("it is for the fence; examine a model without it", param_hint="--policy")
+        raise typer.BadParameter(
+            "it is only for the confinement; remove it to test a model", param_hint="--policy"
+        )
     return _model_answer(flags)
 
 
 # -- the fence ---------------------------------------------------------------------------------------
 
 TRIAL_SECONDS: Final = 60.0
-"""Seconds for everything that is tried; it takes half a second."""
+"""Maximum seconds for all attempts; they take half a second."""
 
-_UNBOUND_ROOT: Final = "a limit on processes does not bind root; seccomp kills whatever starts one"
+_UNBOUND_ROOT: Final = "a limit on processes does not apply to root; seccomp kills a worker that starts one"
 
 
 @dataclass(frozen=True, slots=True)
 class _Examination:
-    """What was found, and what the policy asks for."""
+    """The findings, and the requirement of the policy."""
 
     system: System
     trial: Trial
@@ -71,7 +73,7 @@ class _Examination:
         return self.found("UNTRIED")
 
     def found(self, verdict: str) -> list[AttemptFinding]:
-        """The attempts of a verdict, by its name."""
+        """Return the attempts with a verdict, by the verdict's name."""
         return [each for each in self.trial.findings if each.verdict.name == verdict]
 
     @property
@@ -88,31 +90,31 @@ class _Examination:
         return "yes" if self.system.offers(layer) else "no"
 
     def advice(self, layer: FenceLayer) -> str:
-        """What to do about a layer; empty where it holds."""
+        """Return how to enable a layer; empty if it is active."""
         from muniment.lab.attempts.offer import advice
 
         return "" if self.holds(layer) else advice(layer, self.trial.reported.get(layer), self.system)
 
     def notes(self) -> Iterator[str]:
-        """What is open, in sentences."""
+        """Yield the known gaps, as sentences."""
         for each in self.found("OPEN"):
             yield f"a worker can {each.attempt.what}: {each.why}"
         for what in self.system.landlock_lacks:
-            yield f"Landlock ABI {self.system.landlock_abi} does not know {what}"
+            yield f"Landlock ABI {self.system.landlock_abi} does not support {what}"
         if self.system.is_root and self.holds(FenceLayer.LIMITS):
             yield _UNBOUND_ROOT
 
     def to_do(self) -> Iterator[str]:
-        """What a person does about what was found, besides what stands beside each layer."""
+        """Yield what the user should do, in addition to the advice for each layer."""
         if not self.is_met:
             yield (
-                f"with the policy {self.policy} nothing runs here: mend what is MISSING, or take a policy "
+                f"with the policy {self.policy} no task runs here: enable the MISSING layers or use a policy "
                 f'that requires "{self.trial.held.enforcement}"'
             )
         if self.not_held:
-            yield "something passed that should not: report it as SECURITY.md says, with what --json prints"
+            yield "an attempt succeeded that must not: report it as in SECURITY.md, with the --json output"
         if self.untried and len(self.untried) == len(self.trial.findings):
-            yield "nothing could be tried: the reasons stand beside the attempts, in brackets"
+            yield "no attempt could be tried: the reasons are in brackets after each attempt"
 
     def last_line(self) -> str:
         held = self.trial.held
@@ -193,7 +195,7 @@ def _system_line(system: System) -> str:
 
 def _layer_rows(report: _Examination) -> Iterator[Sequence[str]]:
     for layer in FenceLayer:
-        holds = "holds" if report.holds(layer) else "MISSING"
+        holds = "active" if report.holds(layer) else "MISSING"
         yield layer, report.offered(layer), holds, report.advice(layer)
 
 
@@ -211,7 +213,7 @@ def _lines(report: _Examination) -> Iterator[str]:
         yield visible(_system_line(report.system))
         for layer, offered, holds, what_to_do in _layer_rows(report):
             yield f"  {layer:14}offered {offered:7}{holds:9}{what_to_do}".rstrip()
-        yield "tried in throwaway workers:"
+        yield "tried in temporary workers:"
         for verdict, outcome, what in _finding_rows(report):
             yield f"  {verdict:11}{outcome:21}{what}"
     for note in report.notes():
@@ -236,14 +238,14 @@ def _draw(report: _Examination) -> None:
 
 # -- doctor model ------------------------------------------------------------------------------------
 #
-# `muniment doctor --model`: what a model's server can do, and what a run would use of it.
+# `muniment doctor --model`: the features of a model's server, and those that a run would use.
 
 PROBE_SECONDS: Final = 60.0
-"""Seconds for each request: what a model may need that its server has to load first."""
+"""Maximum seconds for each request; includes the time in which a server loads the model."""
 
 
 def _model_answer(flags: ModelFlags) -> Report:
-    """Probe the model that the flags or the configuration name."""
+    """Probe the model of the flags or the configuration."""
     from muniment.agent.openai import OpenAIModel, probe
 
     settings = settings_of(flags)
@@ -262,20 +264,18 @@ def _advice(settings: Settings, found: Probe | None) -> list[str]:
         return []
     advice: list[str] = []
     if found.will_use is None:
-        advice.append("as it is now, no run can use this model")
+        advice.append("with these settings, no run can use this model")
     elif not found.works and any(each.verdict == "slow" for each in found.findings) and not found.better:
-        others = "" if settings.protocol == "decide" else "; --protocol decide asks the least of it"
-        few = f"{PROBE_SECONDS:.0f} s were too few for an answer"
-        advice.append(f"the model was slow: {few}; try again once it is loaded{others}")
+        others = "" if settings.protocol == "decide" else "; --protocol decide needs the least output"
+        few = f"no response within {PROBE_SECONDS:.0f} s"
+        advice.append(f"the model was slow: {few}; try again after it is loaded{others}")
     elif found.better is not None:
-        advice.append(
-            f"the model does not act in the form {found.will_use}; run it with --protocol {found.better}"
-        )
+        advice.append(f"the model ignores the form {found.will_use}; run it with --protocol {found.better}")
     elif not found.works:
         others = "" if settings.protocol == "decide" else ", or --protocol decide"
-        advice.append(f"the model did not act in any form that was tried; a larger one may{others}")
+        advice.append(f"the model ignored every form that was tried; use a larger model{others}")
     elif settings.protocol == "auto" and found.will_use != found.findings[0].form:
-        advice.append(f"--protocol {found.will_use} spares each run a request that is refused")
+        advice.append(f"--protocol {found.will_use} saves each run one rejected request")
     parts = urlsplit(settings.base_url or "")
     if parts.scheme == "http" and not _is_this_machine(parts.hostname or ""):
         has_key = settings.key_in_variable or settings.api_key_file is not None
@@ -315,7 +315,7 @@ def _model_document(settings: Settings, found: Probe | None, advice: list[str]) 
 
 def _model_lines(settings: Settings, found: Probe | None, advice: list[str]) -> Iterator[str]:
     if found is None:
-        yield "rules: the embedded writer needs no server; name a language model with --model"
+        yield "rules: the built-in rules need no server; to test a language model, use --model NAME"
         return
     yield on_one_line(f"{settings.model} at {settings.base_url}, protocol {settings.protocol}")
     for each in found.findings:

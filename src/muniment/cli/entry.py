@@ -1,7 +1,7 @@
-"""Where the `muniment` program starts.
+"""Start the `muniment` program.
 
-Commands that run an agent need a worker; its zygote takes longer to start than everything else here,
-so it is started before anything heavy is imported.
+Commands that run an agent need a worker. Its zygote takes longer to start than everything else in this
+module, so it is started before the large modules are imported.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _USAGE = 2
 
 
 def main() -> None:
-    """Run the program and exit: 0 done, 1 refused or failed, 2 usage (not as a hook), 130 cancelled."""
+    """Run the program and exit: 0 success, 1 rejected or failed, 2 usage (never as a hook), 130 cancelled."""
     _open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal that cannot show a character gets it escaped; no command fails for that.
+            # If a terminal cannot print a character, the character is escaped; the command does not fail.
             stream.reconfigure(errors="backslashreplace")
     arguments = sys.argv[1:]
     row = TABLE.get(arguments[0]) if arguments else None
@@ -37,7 +37,7 @@ def main() -> None:
     except SystemExit as end:
         if end.code != _USAGE or arguments[:1] != ["recall"] or "--hook" not in arguments:
             raise
-        print("{}")  # A coding tool holds its user's prompt back where a hook ends with 2.
+        print("{}")  # If a hook ends with 2, a coding tool blocks its user's prompt.
         sys.exit(0)
     except KeyboardInterrupt:
         print("cancelled: nothing was written", file=sys.stderr)
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _traced() -> AbstractContextManager[None]:
-    """What exports the spans of a command that carries out tasks, where somebody asks for that."""
+    """Return a context that exports the spans of a command, if `OTEL_TRACES_EXPORTER` is set."""
     if "OTEL_TRACES_EXPORTER" not in os.environ:
         return nullcontext()
     from muniment.cli.traces import exported
@@ -58,9 +58,9 @@ def _traced() -> AbstractContextManager[None]:
 
 
 def _open_missing_streams() -> None:
-    """Put /dev/null where a standard stream is closed, as it is under some supervisors.
+    """Open /dev/null for each standard stream that is closed, as it is under some supervisors.
 
-    Otherwise the next descriptor that is opened, a root or a socket, would become standard output.
+    Otherwise the next opened descriptor, such as a root or a socket, would become standard output.
     """
     for fd in range(3):
         try:
@@ -73,7 +73,7 @@ def _open_missing_streams() -> None:
 
 
 def _start_zygote() -> None:
-    """Start it early; if that fails, the command itself will say so. Linux alone has one."""
+    """Start the zygote early, on Linux only. If that fails, the command itself reports the failure later."""
     if sys.platform != "linux":
         return
     try:

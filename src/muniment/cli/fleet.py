@@ -1,4 +1,4 @@
-"""`muniment fleet`, and what `muniment serve --ledger` needs besides the daemon."""
+"""Implement `muniment fleet`, and the fleet part of `muniment serve --ledger`."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ HomeName = Annotated[str, typer.Argument(metavar="HOME", help="A home: one memor
 
 
 def require_installed() -> None:
-    """Check that what a fleet needs is installed.
+    """Check that the packages of a fleet are installed.
 
     Raises:
-        ConfigInvalid: it is not.
+        ConfigInvalid: one is missing.
     """
     if None in map(importlib.util.find_spec, ("psycopg", "psycopg_pool", "procrastinate")):
-        raise ConfigInvalid("a fleet needs more than is installed; run: pip install 'muniment[fleet]'")
+        raise ConfigInvalid("a fleet needs the extra `fleet`; run: pip install 'muniment[fleet]'")
 
 
 def core_of(
     settings: Settings, model: Model, ledger: str, name: str | None, slots: int, lease: float
 ) -> FleetNode:
-    """What a node of a fleet serves, for `muniment serve`.
+    """Create the core of a fleet's node, for `muniment serve`.
 
     Raises:
-        ConfigInvalid: it cannot be one, with the reason.
+        ConfigInvalid: a value is invalid, or a package is missing.
     """
     require_installed()
     from muniment.fleet.address import ledger_url
@@ -50,16 +50,16 @@ def core_of(
 
     name = name or os.uname().nodename
     if _NODE.fullmatch(name) is None:
-        raise ConfigInvalid(f"{printable(name)} cannot name a node; use up to 63 letters, digits, . _ -")
+        raise ConfigInvalid(f"invalid node name {printable(name)}; use up to 63 letters, digits, . _ -")
     options = NodeOptions(ledger_url(ledger, os.environ), name, slots, lease)
     return FleetNode(settings, model, options)
 
 
 def _database(ledger: str) -> tuple[str, bytes]:
-    """The URL of the database, and the fleet's key.
+    """Return the URL of the database, and the fleet's key.
 
     Raises:
-        ConfigInvalid: there is none, or what a fleet needs is not installed.
+        ConfigInvalid: the URL or a package is missing.
     """
     require_installed()
     from muniment.fleet.address import ledger_url
@@ -75,21 +75,21 @@ def _database(ledger: str) -> tuple[str, bytes]:
 def fleet_migrate(
     *,
     ledger: Ledger = "",
-    role: Annotated[str, typer.Option(help="The role as which nodes connect.")] = "muniment_node",
+    role: Annotated[str, typer.Option(help="The PostgreSQL role that nodes use.")] = "muniment_node",
 ) -> Report:
-    """Make the tables of a fleet, or bring them up to date; as the role that owns them."""
+    """Create or update the tables of a fleet; run it as the role that owns them."""
     url, key = _database(ledger)
     from muniment.fleet.schema import migrate, newest
 
     done = list(migrate(url, key, role))
-    lines = [f"carried out {each}" for each in done]
+    lines = [f"applied {each}" for each in done]
     lines.append(f"the database has version {newest()}; nodes connect as {role}")
     return Report({"status": "migrated", "version": newest(), "done": done}, lines)
 
 
 @command("no status")
 def fleet_status(*, ledger: Ledger = "") -> Report:
-    """Show the nodes, how many homes and leases there are, and what waits since when."""
+    """Show the nodes, the number of homes and leases, and the waiting tasks."""
     url, _ = _database(ledger)
     from muniment.fleet.schema import status
 
@@ -100,9 +100,9 @@ def fleet_status(*, ledger: Ledger = "") -> Report:
 def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"homes: {found['homes']}, with a lease now: {found['leases']}"
     waiting = ", ".join(f"{each['tasks']} {each['status']} since {each['oldest']}" for each in found["tasks"])
-    yield f"tasks: {waiting or 'none waits'}"
+    yield f"tasks: {waiting or 'none waiting'}"
     for node in found["nodes"]:
-        problem = f", takes no work: {node['problem']}" if node["problem"] else ""
+        problem = f", accepts no work: {node['problem']}" if node["problem"] else ""
         told = f"{node['running']} turns, seen {node['seconds']:.0f} s ago, {node['version']}{problem}"
         yield f"node {on_one_line(node['name'])}: {told}"
 
@@ -112,31 +112,35 @@ def fleet_home_add(
     *,
     home: HomeName,
     token: Annotated[
-        str, typer.Option(metavar="NAME", help="Make this token of the home instead of its owner's.")
+        str, typer.Option(metavar="NAME", help="Create a token with this name instead of the owner's.")
     ] = "",
     client: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="An id that may be given with it. May be repeated.")
+        list[str] | None,
+        typer.Option(metavar="ID", help="A client id that may be sent with it. May be repeated."),
     ] = None,
     trust: Annotated[
-        str, typer.Option(help="Of what comes with it: owner, workspace, agent or external.")
+        str, typer.Option(help="Trust of the facts sent with it: owner, workspace, agent or external.")
     ] = "owner",
     ledger: Ledger = "",
 ) -> Report:
-    """Make a home, if there is none of that name, and a token for it, which is shown once."""
+    """Create a home if it does not exist, and a token for it, which is printed only once."""
     url, key = _database(ledger)
     from muniment.fleet import homes
     from muniment.server.tokens import check_names
     from muniment.store.tasks import OWNER
 
     if trust not in list(Trust):
-        raise ConfigInvalid(f"there is no trust {printable(trust)}; there are {', '.join(Trust)}")
+        raise ConfigInvalid(f"unknown trust {printable(trust)}; use one of {', '.join(Trust)}")
     name, clients = token or OWNER, client or []
     if name == OWNER and Trust(trust) is not Trust.OWNER:
-        raise ConfigInvalid("the owner's token has the trust of the owner; name another one: --token NAME")
-    check_names(name, clients, may_own=True)  # Before there is a home that nobody has a token for.
+        raise ConfigInvalid(
+            "the owner's token always has trust owner; to create another token, use --token NAME"
+        )
+    # Before the home is created, so that no home is left without a token.
+    check_names(name, clients, may_own=True)
     is_new = homes.add_home(url, home)
     made = homes.add_token(url, key, home, name, clients, Trust(trust))
-    told = f"{'made' if is_new else 'there is'} the home {home}; its token {name}, shown this once:"
+    told = f"{'created' if is_new else 'found'} the home {home}; its token {name}, printed only once:"
     return Report({"home": home, "is_new": is_new, "name": name, "token": made}, [told, made])
 
 
@@ -154,10 +158,12 @@ def fleet_home_list(*, ledger: Ledger = "") -> Report:
 def fleet_home_revoke(
     *,
     home: HomeName,
-    token: Annotated[str, typer.Argument(metavar="NAME", help="A token of it; `owner`: that of its owner.")],
+    token: Annotated[
+        str, typer.Argument(metavar="NAME", help="A token of the home; `owner`: the owner's token.")
+    ],
     ledger: Ledger = "",
 ) -> Report:
-    """Make a token of a home invalid, from the next request on."""
+    """Revoke a token of a home; it is invalid from the next request on."""
     url, key = _database(ledger)
     from muniment.fleet import homes
 
@@ -169,14 +175,16 @@ def fleet_home_revoke(
 def fleet_home_remove(
     *,
     home: HomeName,
-    yes: Annotated[bool, typer.Option("--yes", help="Really delete it.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm the deletion.")] = False,
     ledger: Ledger = "",
 ) -> Report:
-    """Delete a home with everything that is remembered in it, its history and its tokens."""
+    """Delete a home with all its entries, its history and its tokens."""
     url, _ = _database(ledger)
     from muniment.fleet import homes
 
     if not yes:
-        raise ConfigInvalid(f"this deletes everything that {printable(home)} remembers; say so with --yes")
+        raise ConfigInvalid(
+            f"this deletes all entries and the history of {printable(home)}; to confirm, use --yes"
+        )
     homes.remove_home(url, home)
     return Report({"removed": home}, [f"removed {home}"])

@@ -1,4 +1,4 @@
-"""`muniment ls`, `show`, `index`, `edit` and `pin`: what the owner sees of the memory, and edits in it."""
+"""Implement `muniment ls`, `show`, `index`, `edit` and `pin`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ls(
     every: Annotated[bool, typer.Option("--all", help="Also list entries that have expired.")] = False,
     where: MemoryFlags,
 ) -> Report:
-    """List the entries, with whatever cannot be read or named."""
+    """List the entries, and the files that were skipped, with the reason."""
     with place_at(where, reads=True) as place:
         from muniment.operations.listing import list_entries
         from muniment.operations.place import path_of_address
@@ -54,7 +54,7 @@ def ls(
             and below.rel
             and not any(each.entries or each.skipped or each.expired for each in found.values())
         ):
-            raise NotFound(f"nothing is remembered at {below.text}")
+            raise NotFound(f"no entries at {below.text}")
         missing = [scope for scope in place.policy.scopes if scope not in place.roots]
     return Report(lambda: _listing(found.values()), _listing_lines(found, missing))
 
@@ -78,7 +78,7 @@ def _listing_lines(found: Mapping[Scope, EntryList], missing: list[Scope]) -> It
     from muniment.content.expiry import has_ended
 
     for scope in missing:
-        yield f"{scope}: nothing yet"
+        yield f"{scope}: no entries yet"
     for scope, each in found.items():
         count = len(each.entries)
         yield f"{scope}: {count} {'entry' if count == 1 else 'entries'}"
@@ -89,7 +89,7 @@ def _listing_lines(found: Mapping[Scope, EntryList], missing: list[Scope]) -> It
         if each.expired:
             yield f"  {each.expired} expired, not listed; to list them: muniment ls --all"
         for item in each.skipped:
-            yield f"  passed over: {visible(item.path)} ({on_one_line(item.reason)})"
+            yield f"  skipped: {visible(item.path)} ({on_one_line(item.reason)})"
         if not each.complete:
             yield f"  {scope} could not be read completely"
 
@@ -97,7 +97,7 @@ def _listing_lines(found: Mapping[Scope, EntryList], missing: list[Scope]) -> It
 def _named(entry: ListedEntry) -> str:
     if not entry.readable:
         return "cannot be read"
-    return f"held back ({entry.withheld})" if entry.withheld else on_one_line(entry.title)
+    return f"withheld ({entry.withheld})" if entry.withheld else on_one_line(entry.title)
 
 
 # -- show --------------------------------------------------------------------------------------------
@@ -109,14 +109,14 @@ def show(
     path: Annotated[
         str,
         typer.Argument(
-            help="An entry, such as user/editor/dark-mode.md, or ENTRY@TASK: as that task left it."
+            help="An entry, such as user/editor/dark-mode.md, or ENTRY@TASK for its text after a task."
         ),
     ],
     where: MemoryFlags,
 ) -> Report | None:
     """Print an entry."""
     named, at, task = path.rpartition("@")
-    if not at or task.endswith(FILE_SUFFIX):  # A file may have an @ in its name.
+    if not at or task.endswith(FILE_SUFFIX):  # A file name may contain an @.
         named, task = path, ""
     with place_at(where) as place:
         found = place.path(named)
@@ -130,7 +130,7 @@ def show(
         removed = f"{task} removed {found.text}"
         return Report({"path": found.text, "content": None, "task": task}, problems=[removed])
     text = decode(data)
-    if where["json"] or sys.stdout.isatty():  # On a terminal everything invisible is made visible.
+    if where["json"] or sys.stdout.isatty():  # On a terminal, make invisible characters visible.
         document = {"path": found.text, "content": text} | ({"task": task} if task else {})
         return Report(document, [visible(text).removesuffix("\n")])
     with output():
@@ -143,7 +143,7 @@ def show(
 
 @command("not rebuilt")
 def index_rebuild(*, where: MemoryFlags) -> Report:
-    """Write the index of every scope anew from its entries."""
+    """Rebuild the index of every scope from its entries."""
     from muniment.operations.owner import index
 
     with place_at(where, reads=True) as place, progress("rebuilding", 2 * len(place.roots)) as observe:
@@ -178,7 +178,7 @@ def edit(
     path: Annotated[str, typer.Argument(help="An entry, such as user/editor/dark-mode.md.")],
     where: MemoryFlags,
 ) -> Report:
-    """Open an entry in your editor, and commit it as yours when you close it."""
+    """Open an entry in your editor; commit the text as yours after you close it."""
     from muniment.operations.edit import check_editable, replace_text
 
     with place_at(where) as place:
@@ -196,14 +196,14 @@ def edit(
         try:
             result = replace_text(place, found, before, after)
         except MunimentError:
-            say_notes([f"what you wrote is kept in {copy}"])
+            say_notes([f"your text is saved in {copy}"])
             raise
         shutil.rmtree(directory)
     return Report(
         members(result, "task_id path notes"),
         [
             f"saved (changed): {on_one_line(result.path)}",
-            f"  to take it back: muniment undo {result.task_id}",
+            f"  to undo it: muniment undo {result.task_id}",
         ],
         result.notes,
     )
@@ -214,9 +214,9 @@ def pin(
     *,
     path: Annotated[str, typer.Argument(help="An entry, such as user/editor/dark-mode.md.")],
     where: MemoryFlags,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Judge and report; commit nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and report; commit nothing.")] = False,
 ) -> Report:
-    """Pin an entry, so that no run changes it and recall looks there first; or unpin a pinned one."""
+    """Pin an entry, so that no run changes it and recall prefers it; unpin a pinned entry."""
     from muniment.operations import edit as operation
 
     with place_at(where) as place, cancel_on_interrupt() as cancel:
@@ -224,37 +224,37 @@ def pin(
     done = "pinned" if result.pinned else "unpinned"
     lines = [f"{'would be ' if dry_run else ''}{done}: {on_one_line(result.path)}"]
     if result.task_id is not None:
-        lines.append(f"  to take it back: muniment undo {result.task_id}")
+        lines.append(f"  to undo it: muniment undo {result.task_id}")
     return Report(members(result, "task_id path previous_path pinned notes"), lines, result.notes)
 
 
 def _editor() -> list[str]:
-    """The command that the environment names.
+    """Return the editor command of the environment.
 
     Raises:
-        ConfigInvalid: there is none, or it is no command.
+        ConfigInvalid: it is not set, or not a command.
     """
     try:
         editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
     except ValueError:
         editor = []
     if not editor:
-        raise ConfigInvalid("no editor is named; set VISUAL or EDITOR, such as EDITOR=nano")
+        raise ConfigInvalid("no editor is configured; set VISUAL or EDITOR, such as EDITOR=nano")
     return editor
 
 
 def _after_editing(editor: list[str], copy: Path) -> bytes:
-    """What stands in a file once an editor was closed.
+    """Run an editor on a file; return the content of the file after the editor exits.
 
     Raises:
-        ConfigInvalid: it could not be started, or says that it failed.
+        ConfigInvalid: it cannot be started, or exits with an error.
     """
     try:
-        ended = subprocess.run([*editor, str(copy)], check=False).returncode  # noqa: S603  the owner named it
+        ended = subprocess.run([*editor, str(copy)], check=False).returncode  # noqa: S603  the owner configured it
         if ended == 0:
             return copy.read_bytes()
-        problem = f"ended with {ended}"
+        problem = f"exited with {ended}"
     except OSError as error:
         problem = f"cannot be used: {error.strerror}"
-    where = f", the copy is {copy}" if copy.exists() else ""
+    where = f"; your text is in {copy}" if copy.exists() else ""
     raise ConfigInvalid(f"the editor {editor[0]!r} {problem}; nothing was saved{where}")

@@ -1,4 +1,4 @@
-"""`muniment history`, `why`, `undo`, `review`, `erase` and `audit`: what became of the memory."""
+"""Implement `muniment history`, `why`, `undo`, `review`, `erase` and `audit`."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 # -- history -----------------------------------------------------------------------------------------
 #
-# `muniment history`, `why` and `undo`: what became of the memory, and taking it back.
+# `muniment history`, `why` and `undo`: list, explain and undo committed changes.
 
-_WORDS: Final = {"create": "brought back", "modify": "as before", "delete": "gone again"}
+_WORDS: Final = {"create": "restored", "modify": "reverted", "delete": "removed"}
 
 
 @command("no history")
@@ -48,7 +48,7 @@ def history(
     path: Annotated[str, typer.Argument(help="An entry, folder or scope; everything if empty.")] = "",
     where: MemoryFlags,
 ) -> Report:
-    """List what was committed, the newest first."""
+    """List the committed changes, newest first."""
     from muniment.operations.review import STATES, history_of
     from muniment.store.ledger import MAX_STEPS
 
@@ -56,15 +56,15 @@ def history(
         steps = history_of(place, path or None, MAX_STEPS)
         is_edited = path.endswith(FILE_SUFFIX) and _is_edited(place, path)
     lines = [on_one_line(f"{path} {STATES['edited']}")] if is_edited else []
-    lines += [_line(step) for step in steps] or ["nothing was committed here yet"]
+    lines += [_line(step) for step in steps] or ["no changes were committed yet"]
     if len(steps) == MAX_STEPS:
-        lines.append(f"these are the newest {MAX_STEPS}; name a path to see older ones of it")
+        lines.append(f"only the newest {MAX_STEPS} are listed; give a path to list its older changes")
     told = {"steps": [asdict(step) for step in steps], "complete": len(steps) < MAX_STEPS}
     return Report(told | ({"edited_by_hand": True} if is_edited else {}), lines)
 
 
 def _is_edited(place: Place, unsafe_path: str) -> bool:
-    """Whether an entry was edited by hand since its last task; not of one that is gone or erased."""
+    """Return whether an entry was edited by hand since its last task; False if it is deleted or erased."""
     from muniment.operations.review import why_of
 
     try:
@@ -83,13 +83,13 @@ def _line(step: CommittedStep) -> str:
     )
 
 
-@command("not known")
+@command("not explained")
 def why(
     *,
     path: Annotated[str, typer.Argument(help="An entry, such as user/editor/dark-mode.md.")],
     where: MemoryFlags,
 ) -> Report:
-    """Say where an entry comes from, and whether it was edited by hand since."""
+    """Show where an entry comes from, and whether it was edited by hand since."""
     from muniment.operations.review import why_of
 
     with place_at(where) as place:
@@ -115,29 +115,31 @@ def _why_lines(found: Origin) -> Iterator[str]:
 @command("not undone")
 def undo(
     *,
-    task: Annotated[str, typer.Argument(help="The id of a task, as `history` shows it.")],
+    task: Annotated[str, typer.Argument(help="The id of a task, as printed by `history`.")],
     where: MemoryFlags,
 ) -> Report:
-    """Take back what a task did; refused where its files were changed since."""
+    """Undo a task; rejected if its files were changed since."""
     from muniment.operations import review
 
     with place_at(where) as place, cancel_on_interrupt() as cancel:
         result = review.undo(task, place, cancel=cancel)
     lines = [f"undone ({_WORDS[change.kind]}): {on_one_line(change.path)}" for change in result.changes]
-    lines += [f"  to have it again: muniment undo {result.task_id}"] if result.error is None else []
+    lines += [f"  to redo it: muniment undo {result.task_id}"] if result.error is None else []
     return Report(result.as_json, lines, result.notes, error=result.error)
 
 
 # -- review ------------------------------------------------------------------------------------------
 #
-# `muniment review`: the owner decides about changes that wait.
+# `muniment review`: the owner decides about pending reviews.
 
-ReviewId = Annotated[str, typer.Argument(metavar="ID", help="As `review list` shows it, such as r3k9x2m.")]
+ReviewId = Annotated[
+    str, typer.Argument(metavar="ID", help="The id printed by `review list`, such as r3k9x2m.")
+]
 
 
 @command("not listed")
 def review_list(*, where: MemoryFlags) -> Report:
-    """List what waits."""
+    """List the pending reviews."""
     from muniment.operations.review import waiting
     from muniment.store.review import pending
 
@@ -153,16 +155,16 @@ def _waiting(here: Sequence[Pending], elsewhere: int) -> Iterator[str]:
     for each in here:
         paths = ", ".join(path.text for path in each.change_set.paths)
         yield on_one_line(f"{each.id}: {each.run.kind} of {paths}, {each.run.at}")
-        yield f"  because {on_one_line('; '.join(each.reasons))}"
+        yield f"  reason: {on_one_line('; '.join(each.reasons))}"
     if not here:
-        yield "nothing waits"
+        yield "no pending reviews"
     if elsewhere:
-        yield f"{elsewhere} more wait in other workspaces"
+        yield f"{elsewhere} more in other workspaces"
 
 
 @command("not shown")
 def review_show(*, review_id: ReviewId, where: MemoryFlags) -> Report:
-    """Show what waits: the whole text, with everything invisible made visible, and its digest."""
+    """Show a pending review: its text with invisible characters made visible, and its digest."""
     from muniment.operations import review
 
     with place_at(where) as place:
@@ -178,15 +180,17 @@ def review_approve(
     where: MemoryFlags,
     digest: Annotated[
         str | None,
-        typer.Option(metavar="DIGEST", help="Approve exactly what `review show` showed with this."),
+        typer.Option(metavar="DIGEST", help="Approve only the content that `review show` printed with it."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve whatever it is now, unseen.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Approve the current content without showing it.")
+    ] = False,
 ) -> Report | int:
-    """Commit what waits; on a terminal it is shown first, and you are asked."""
+    """Commit a pending review; on a terminal, show it first and ask for confirmation."""
     from muniment.operations import review
 
     if not (digest or yes or is_asked_on_terminal()):
-        raise typer.BadParameter("without a terminal it takes --digest, as `review show` shows it, or --yes")
+        raise typer.BadParameter("without a terminal, give --digest (printed by `review show`) or --yes")
     with place_at(where) as place:
         bound_to = digest
         if bound_to is None:
@@ -195,7 +199,7 @@ def review_approve(
             if not yes:
                 say(shown.text.removesuffix("\n"))
                 if not says_yes("approve this? [y/N] "):
-                    print("not approved; it still waits", file=sys.stderr)
+                    print("not approved; the review is still pending", file=sys.stderr)
                     return EXIT_CANCELLED
         with cancel_on_interrupt() as cancel:
             done = review.approve(review_id, bound_to, place, cancel=cancel)
@@ -204,7 +208,7 @@ def review_approve(
 
 @command("not rejected")
 def review_reject(*, review_id: ReviewId, where: MemoryFlags) -> Report:
-    """Decide that what waits is never committed."""
+    """Reject a pending review; its changes are never committed."""
     from muniment.operations import review
 
     with place_at(where) as place, cancel_on_interrupt() as cancel:
@@ -218,7 +222,7 @@ def _decided(done: ReviewDecision) -> Report:
         lines = [f"rejected: {done.review_id}; nothing was written"]
     else:
         lines = [f"approved ({BECAME[change.kind]}): {on_one_line(change.path)}" for change in done.changes]
-        lines.append(f"  to take it back: muniment undo {done.task_id}")
+        lines.append(f"  to undo it: muniment undo {done.task_id}")
     return Report(done.as_json, lines, done.notes)
 
 
@@ -235,12 +239,12 @@ def _summary(waiting: Pending) -> dict[str, object]:
 
 # -- erase -------------------------------------------------------------------------------------------
 #
-# `muniment erase`: shows what would go, erases it, or looks for what is left of a text.
+# `muniment erase`: preview, erase, or search for the remains of a text.
 
 
 def _not_erased(given: Mapping[str, Any]) -> str:
     if given["verify"] is not None:
-        return "not looked for"
+        return "not searched"
     return "not erased" if given["yes"] else "not shown"
 
 
@@ -248,24 +252,26 @@ def _not_erased(given: Mapping[str, Any]) -> str:
 def erase(
     *,
     target: Annotated[
-        str, typer.Argument(help="An entry, or the id of a task: then every file that it wrote.")
+        str, typer.Argument(help="An entry, or the id of a task to erase every file it wrote.")
     ] = "",
     where: MemoryFlags,
-    yes: Annotated[bool, typer.Option("--yes", help="Erase; else it is only shown what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Erase (default: preview only).")] = False,
     verify: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Look for pieces of the text in this file (- for standard input) instead."
+            metavar="FILE", help="Search for remains of the text in this file (- for standard input)."
         ),
     ] = None,
 ) -> Report:
-    """Erase an entry with its whole history, for good; or, with --verify, look for what is left of a text."""
+    """Erase an entry and its history permanently; or, with --verify, search for remains of a text."""
     from muniment.operations.owner import erase
     from muniment.store.erase import EraseGround, left_over
     from muniment.types import ErasePlan
 
     if bool(target) == (verify is not None) or (verify is not None and yes):
-        raise typer.BadParameter("name what to erase, or a text to look for with --verify FILE")
+        raise typer.BadParameter(
+            "give an entry or a task to erase, or a text to search for with --verify FILE"
+        )
     with place_at(where) as place:
         if verify is not None:
             ground = EraseGround(place.state, place.roots, place.policy, place.patience())
@@ -278,14 +284,14 @@ def erase(
 
 
 def _left(found: Mapping[str, int], place: Place) -> Report:
-    """What is left of a text, by the file of the state directory that holds it; exit 1 if there is any."""
+    """Report the remains of a text for each file of the state directory; exit 1 if there are any."""
     from muniment.store.erase import NOT_COVERED
     from muniment.store.tasks import RUN_BYTES
 
-    problems = [f"{name} holds {count} pieces of {RUN_BYTES} bytes" for name, count in found.items()]
-    lines = ["nothing of it is left there but what entries still say", f"not covered: {NOT_COVERED}"]
+    problems = [f"{name} contains {count} pieces of {RUN_BYTES} bytes" for name, count in found.items()]
+    lines = ["no remains found, except in existing entries", f"not covered: {NOT_COVERED}"]
     if found:
-        where = f"in {place.state.directory}; erase what wrote it, and delete copies of your own"
+        where = f"in {place.state.directory}; erase the entry or task that wrote it, and delete your copies"
         problems, lines = [*problems, where], []
     document = {"left": found, "run_bytes": RUN_BYTES, "not_covered": NOT_COVERED}
     return Report(document, lines, problems=problems, code=EXIT_FAILED if found else 0)
@@ -294,21 +300,21 @@ def _left(found: Mapping[str, int], place: Place) -> Report:
 def _plan_lines(plan: ErasePlan) -> Iterator[str]:
     from muniment.store.erase import NOT_COVERED
 
-    yield on_one_line(f"would be erased, for good: {plan.target}")
+    yield on_one_line(f"would be erased permanently: {plan.target}")
     for path in plan.files:
         yield "  " + on_one_line(f"the file {path}")
-    yield f"  {plan.versions} versions in the history; undo and show will say that they were erased"
+    yield f"  {plan.versions} versions in the history; undo and show will report them as erased"
     for path in plan.others:
-        yield "  " + on_one_line(f"among them older versions of {path}, which hold a piece of the text")
+        yield "  " + on_one_line(f"including older versions of {path} that contain part of the text")
     for review in plan.reviews:
         yield f"  review {review}"
-    yield f"  what {plan.records} audit records say, but not that they are there"
+    yield f"  the content of {plan.records} audit records; the records themselves remain"
     if plan.lane_tasks:
-        yield f"  what {plan.lane_tasks} tasks of the daemon were asked and say; those that wait will fail"
+        yield f"  requests and results of {plan.lane_tasks} daemon tasks; waiting tasks will fail"
     for name in plan.copies:
-        yield "  " + on_one_line(f"the copy {name}, with which an older Muniment could be gone back to")
+        yield "  " + on_one_line(f"the copy {name}, which an older Muniment could be restored from")
     yield f"not covered: {NOT_COVERED}"
-    yield on_one_line(f"nothing was erased yet; to do it: muniment erase {plan.target} --yes")
+    yield on_one_line(f"nothing was erased; to erase it: muniment erase {plan.target} --yes")
 
 
 def _receipt_lines(receipt: EraseResult, target: str) -> Iterator[str]:
@@ -316,18 +322,18 @@ def _receipt_lines(receipt: EraseResult, target: str) -> Iterator[str]:
 
     yield on_one_line(
         f"erased: {target} ({receipt.files} files, {receipt.versions} versions, "
-        f"{receipt.reviews} reviews, what {receipt.records} records said)"
+        f"{receipt.reviews} reviews, the content of {receipt.records} audit records)"
     )
-    yield f"  as {receipt.task_id}; to check: muniment erase --verify FILE, with the text in the file"
+    yield f"  task {receipt.task_id}; to check: muniment erase --verify FILE, with the text in the file"
     yield f"not covered: {NOT_COVERED}"
 
 
 # -- audit -------------------------------------------------------------------------------------------
 #
-# `muniment audit`: the chain of records, checked and shown.
+# `muniment audit`: check and show the chain of audit records.
 
 MAX_HEAD_BYTES: Final = 1_024
-"""Bytes of a file that holds one head."""
+"""Maximum bytes of a file that contains one head."""
 
 
 @command("not verified")
@@ -335,10 +341,10 @@ def audit_verify(
     *,
     head_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Holds a head that `audit head` printed earlier, kept elsewhere."),
+        typer.Option(metavar="FILE", help="File with an earlier output of `audit head`, stored elsewhere."),
     ] = None,
 ) -> Report:
-    """Check the whole chain; exit 1 if anything was edited, removed or cut."""
+    """Check the complete chain; exit 1 if a record was edited, removed or cut off."""
     from muniment.store.audit import verify
 
     with _state() as state:
@@ -352,15 +358,15 @@ def audit_verify(
     }
     if found.problems:
         return Report(document, problems=found.problems, code=EXIT_FAILED)
-    lines = [f"{found.records} records, none edited, removed or added by anybody without the key"]
+    lines = [f"{found.records} records; none was edited, removed or added without the key"]
     if kept is None:
-        lines.append("that the ledger was not put back to an earlier copy, only --head-file shows")
+        lines.append("to detect a ledger replaced by an earlier copy, use --head-file")
     return Report(document, lines)
 
 
 @command("no head")
 def audit_head() -> Report:
-    """Print the end of the chain, to be kept where nobody can change it with the ledger."""
+    """Print the end of the chain; store it apart from the ledger."""
     from muniment.store.audit import head
 
     with _state() as state:
@@ -372,7 +378,7 @@ def audit_head() -> Report:
 def audit_show(
     *, task: Annotated[str | None, typer.Option(help="Only the records of this task.")] = None
 ) -> Report:
-    """Print the records."""
+    """Print the audit records."""
     from muniment.store.audit import records
 
     with _state() as state:
@@ -388,7 +394,7 @@ def audit_show(
 
 @contextmanager
 def _state() -> Iterator[State]:
-    """The state of the home; looking at what is not there makes nothing."""
+    """Open the state of the home; create nothing if it does not exist."""
     from muniment.store.state import State, is_writable
 
     directory = settings_of().state
@@ -404,5 +410,7 @@ def _read_head(path: Path) -> Head:
     try:
         text = read_named(path, MAX_HEAD_BYTES).decode("ascii")
     except UnicodeDecodeError:
-        raise ConfigInvalid(f"{path} holds no head of an audit chain") from None
+        raise ConfigInvalid(
+            f"{path} does not contain the head of an audit chain; use the output of `audit head`"
+        ) from None
     return Head.parse(text)

@@ -1,7 +1,8 @@
-"""`muniment mcp`: the memory of this home for a host of the Model Context Protocol, or its pipe to a daemon.
+"""Implement `muniment mcp`: serve the memory of this home to an MCP host, or forward to a daemon.
 
-The pipe is no second server: what a tool is and who may do what is said once, by the daemon, here or on
-another machine; and a machine without a memory of its own loads neither the SDK nor the fence.
+In the second case the program is a pipe, not a second server: the daemon defines the tools and the
+permissions, on this machine or on another one. A machine without a memory therefore loads neither the SDK nor
+the fence.
 """
 
 from __future__ import annotations
@@ -35,37 +36,35 @@ def mcp(
     url: Annotated[
         str | None,
         typer.Option(
-            metavar="URL", help="Pass everything on to this daemon, with the token in MUNIMENT_TOKEN."
+            metavar="URL", help="Forward all messages to this daemon, with the token in MUNIMENT_TOKEN."
         ),
     ] = None,
     daemon: Annotated[
-        bool, typer.Option("--daemon", help="Pass everything on to the daemon of this home, if one runs.")
+        bool, typer.Option("--daemon", help="Forward all messages to the running daemon of this home.")
     ] = False,
     trust: Annotated[
         str,
-        typer.Option(
-            metavar="owner|workspace|agent|external", help="Of the facts that come this way, and of who asks."
-        ),
+        typer.Option(metavar="owner|workspace|agent|external", help="Trust of the facts and of the client."),
     ] = "agent",
     flags: RunFlags,
 ) -> int:
-    """Serve the memory to a tool that speaks the Model Context Protocol, on standard input and output."""
+    """Serve the memory to a Model Context Protocol host, on standard input and output."""
     if url is None and not daemon:
         return _serve_memory(workspace, trust, flags)
     if url is not None and daemon:
-        raise typer.BadParameter("choose one of --url and --daemon")
+        raise typer.BadParameter("use either --url or --daemon")
     if any(flags.values()):
-        raise typer.BadParameter("the daemon has its own policy, roots and model; leave those options out")
+        raise typer.BadParameter("the daemon has its own policy, roots and model; remove these options")
     _serve_pipe(url, workspace, trust_of(trust))
     return 0
 
 
 def _serve_memory(workspace: Path | None, trust: str, flags: RunFlags) -> int:
-    """Answer until the input ends, SIGTERM or Ctrl-C; the exit code."""
-    gc.disable()  # Until it serves: what is loaded stays, and looking through it takes a tenth of the start.
+    """Serve until the input ends, SIGTERM or Ctrl-C; return the exit code."""
+    gc.disable()  # Until it serves: loaded modules stay, and a collection takes a tenth of the start time.
     os.umask(_PRIVATE_UMASK)
     if importlib.util.find_spec("mcp") is None:
-        print("muniment mcp needs its extra: pip install 'muniment[mcp]'", file=sys.stderr)
+        print("muniment mcp needs the extra `mcp`: pip install 'muniment[mcp]'", file=sys.stderr)
         return EXIT_FAILED
     import asyncio
 
@@ -73,7 +72,7 @@ def _serve_memory(workspace: Path | None, trust: str, flags: RunFlags) -> int:
     from muniment.integrations.mcp.stdio import serve
     from muniment.integrations.mcp.wire import Wire, set_aside
 
-    # The SDK logs what it was sent; what we log goes by the rules of `events`.
+    # The SDK logs the messages it receives; the logs of Muniment follow the rules of `events`.
     logging.getLogger("mcp").propagate = False
     logging.getLogger("mcp").addHandler(logging.NullHandler())
     granted = trust_of(trust)
@@ -87,10 +86,10 @@ def _warn(line: str) -> None:
 
 
 def _serve_pipe(url: str | None, workspace: Path | None, trust: Trust) -> None:
-    """Pass messages on until the input ends, SIGTERM or Ctrl-C; without a URL to the daemon of the home.
+    """Forward messages until the input ends, SIGTERM or Ctrl-C; without a URL, to the daemon of the home.
 
     Raises:
-        ConfigInvalid: there is no such daemon, or no token for it.
+        ConfigInvalid: the daemon is not found, or its token is missing.
     """
     import asyncio
 
@@ -100,7 +99,9 @@ def _serve_pipe(url: str | None, workspace: Path | None, trust: Trust) -> None:
 
     token = os.environ.get(TOKEN_VARIABLE) or None
     if url is not None and token is None:
-        raise ConfigInvalid(f"{TOKEN_VARIABLE} is to hold a token of that daemon: muniment token add NAME")
+        raise ConfigInvalid(
+            f"{TOKEN_VARIABLE} is not set; create a token of that daemon: muniment token add NAME"
+        )
     where = place(os.environ, url=url, token=token)
     named = name_workspace(None if workspace is None else str(workspace))
     asyncio.run(pass_on(Wire(*set_aside()), where, named, trust))

@@ -1,4 +1,4 @@
-"""`muniment import`, `export`, `backup` and `restore`: memory comes, goes and is kept."""
+"""Implement `muniment import`, `export`, `backup` and `restore`."""
 
 from __future__ import annotations
 
@@ -35,15 +35,13 @@ if TYPE_CHECKING:
 
 
 def _require_links() -> None:
-    """Raise on Windows, which opens no file without following a link.
+    """Check that this system can open a file without following a link, which Windows cannot.
 
     Raises:
         PlatformUnsupported: this is Windows.
     """
     if IS_WINDOWS:
-        raise PlatformUnsupported(
-            "this does not run on Windows; export or import on Linux (docs/platforms.md)"
-        )
+        raise PlatformUnsupported("not supported on Windows; export or import on Linux (docs/platforms.md)")
 
 
 # -- import ------------------------------------------------------------------------------------------
@@ -51,35 +49,35 @@ def _require_links() -> None:
 AUTO: Final = "auto"
 
 SHOWN: Final = 20
-"""Items of a kind that are named to a person; `--json` names all."""
+"""Maximum number of listed items of a kind; `--json` contains all."""
 
 
 @command("not imported", before=_require_links)
 def import_(
     *,
     path: Annotated[Path, typer.Argument(help="A file, a folder, a zip or an exported tar.")],
-    format: Annotated[  # noqa: A002  hidden behind `--from`
+    format: Annotated[  # noqa: A002  the option is `--from`
         str,
         typer.Option(
             "--from",
             metavar="auto|markdown|claude-code|mcp-memory|mem0|chatgpt|basic-memory|muniment",
-            help="What it is.",
+            help="The format.",
         ),
     ] = AUTO,
     trust: Annotated[
         str,
         typer.Option(
             metavar="owner|workspace|agent|external",
-            help="Of all of it. owner: each word is yours. external: a stranger's, which waits for review.",
+            help="Trust of all entries. owner: all text is yours. external: from others; needs review.",
         ),
     ] = "agent",
-    scope: Annotated[str | None, typer.Option(help="The one scope that it goes to.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Judge and report; write nothing.")] = False,
+    scope: Annotated[str | None, typer.Option(help="Import only into this scope.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and report; write nothing.")] = False,
     where: MemoryFlags,
 ) -> Report:
-    """Import the memory of another tool, or an export; what is there already is not written twice.
+    """Import the memory of another tool, or an export; existing entries are not written twice.
 
-    Exit 1 if anything was refused; the rest is imported all the same.
+    Exit 1 if anything was rejected; the rest is imported.
     """
     from muniment.transfer.formats import FORMATS
     from muniment.transfer.import_report import ImportRequest
@@ -87,9 +85,9 @@ def import_(
     from muniment.transfer.sources import read_source
 
     if format not in {AUTO, *FORMATS}:
-        raise ConfigInvalid(f"--from takes {AUTO}, {', '.join(FORMATS)}")
+        raise ConfigInvalid(f"invalid --from; use one of {AUTO}, {', '.join(FORMATS)}")
     if trust not in set(Trust):
-        raise ConfigInvalid(f"--trust takes {', '.join(Trust)}")
+        raise ConfigInvalid(f"invalid --trust; use one of {', '.join(Trust)}")
     settings = settings_of(where)
     source = read_source(path, format)
     with place_at(where, settings=settings, asks=not dry_run, create=not dry_run, reads=dry_run) as place:
@@ -104,13 +102,13 @@ def import_(
         _imported(result, path),
         result.notes,
         error=result.error,
-        what="ended before its end",
+        what="not completed",
         code=EXIT_FAILED if result.refused else 0,
     )
 
 
 def _to_make(place: Place, settings: Settings, workspace: Path | None) -> frozenset[Scope]:
-    """Scopes whose directories the import would make."""
+    """Return the scopes whose directories the import would create."""
     from muniment.workspaces.projects import find_project
 
     missing = set(place.policy.scopes) - set(place.roots)
@@ -122,32 +120,32 @@ def _to_make(place: Place, settings: Settings, workspace: Path | None) -> frozen
 def _imported(result: ImportResult, path: Path) -> Iterator[str]:
     is_dry, counts = result.request.dry_run, result.counts
     for each in result.refused[:SHOWN]:
-        yield f"refused: {on_one_line(each.name)} ({on_one_line(each.reason)})"
+        yield f"rejected: {on_one_line(each.name)} ({on_one_line(each.reason)})"
     if len(result.refused) > SHOWN:
-        yield f"  and {len(result.refused) - SHOWN} more that are refused; --json names them"
+        yield f"  and {len(result.refused) - SHOWN} more rejected; --json lists them"
     for each in result.not_taken[:SHOWN]:
         lines = f":{each.lines}" if each.lines else ""
-        yield f"not taken: {on_one_line(each.name)}{lines} ({on_one_line(each.reason)})"
+        yield f"skipped: {on_one_line(each.name)}{lines} ({on_one_line(each.reason)})"
     if len(result.not_taken) > SHOWN:
-        yield f"  and {len(result.not_taken) - SHOWN} more that are not taken; --json names them"
+        yield f"  and {len(result.not_taken) - SHOWN} more skipped; --json lists them"
     yield (
-        f"{'would be ' if is_dry else ''}imported: {counts['imported']}, known already: {counts['known']}, "
+        f"{'would be ' if is_dry else ''}imported: {counts['imported']}, already known: {counts['known']}, "
         f"{'would wait' if is_dry else 'waiting'} for review: {counts['held']}, "
-        f"refused: {counts['refused']}, not taken: {counts['not_taken']} "
+        f"rejected: {counts['refused']}, skipped: {counts['not_taken']} "
         f"({result.request.format}, trust {result.request.trust})"
     )
     reviews = list(dict.fromkeys(each.review for each in result.held if each.review))
     for review in reviews[:SHOWN]:
-        yield f"  to decide about what waits: muniment review show {review}"
+        yield f"  to decide about it: muniment review show {review}"
     if len(reviews) > SHOWN:
         yield f"  and {len(reviews) - SHOWN} more reviews; see: muniment review list"
     for task in result.tasks:
-        yield f"  to take it back: muniment undo {task}"
+        yield f"  to undo it: muniment undo {task}"
     if result.lowered:
         again = f"muniment import {shlex.quote(str(path))} --trust owner"
         yield (
-            f"  {result.lowered} entries say that they are trusted more than {result.request.trust}; "
-            f"if you made this export yourself, take it back and run: {on_one_line(again)}"
+            f"  {result.lowered} entries claim more trust than {result.request.trust}; "
+            f"if you created this export, undo the import and run: {on_one_line(again)}"
         )
 
 
@@ -160,19 +158,21 @@ _KINDS: Final[Mapping[str, ExportFormat]] = {".tar": "tar", ".jsonl": "jsonl"}
 def export(
     *,
     to: Annotated[str, typer.Option(metavar="FILE.tar|FILE.jsonl|-", help="A new file, or standard output.")],
-    scope: Annotated[str | None, typer.Option(help="The one scope to export.")] = None,
+    scope: Annotated[str | None, typer.Option(help="Export only this scope.")] = None,
     where: MemoryFlags,
 ) -> Report | None:
-    """Write every entry, with where it comes from, to one file that `import` reads.
+    """Write every entry, with its provenance, to one file that `import` reads.
 
-    Notes name what only `backup` carries, before anything is written.
+    Notes list what only `backup` includes, before anything is written.
     """
     from muniment.operations import exporting
 
     with place_at(where, reads=True) as place:
         kind = "jsonl" if to == "-" else _KINDS.get(Path(to).suffix)
         if kind is None or (to == "-" and where["json"]):
-            raise ConfigInvalid("--to takes FILE.tar, FILE.jsonl, or - for lines of JSON (without --json)")
+            raise ConfigInvalid(
+                "invalid --to; use FILE.tar, FILE.jsonl, or - for JSON lines (without --json)"
+            )
         with progress("exporting") as observe:
             outgoing = exporting.collect(place, kind, scope=scope, observe=observe)
         say_notes(outgoing.notes)
@@ -180,7 +180,7 @@ def export(
             exporting.write(outgoing, file, kind)
     lines = [
         on_one_line(f"exported {len(outgoing.entries)} entries to {to}"),
-        "  history and undo are not in it; for these: muniment backup FILE",
+        "  it does not contain history and undo; for these: muniment backup FILE",
     ]
     document = {"file": to, "entries": len(outgoing.entries), "notes": list(outgoing.notes)}
     return Report(document, [] if to == "-" else lines)
@@ -188,10 +188,10 @@ def export(
 
 @contextmanager
 def _written(target: str) -> Iterator[BinaryIO]:
-    """A new file of this user alone, whole under its name or not there; standard output for `-`.
+    """Open a new private file that appears under its name when it is complete; standard output for `-`.
 
     Raises:
-        ConfigInvalid: something stands there, or it cannot be written.
+        ConfigInvalid: the file exists, or cannot be written.
     """
     if target == "-":
         yield sys.stdout.buffer
@@ -204,18 +204,18 @@ def _written(target: str) -> Iterator[BinaryIO]:
 # -- backup ------------------------------------------------------------------------------------------
 
 WAIT_SECONDS: Final = 60.0
-"""Seconds that a backup waits for those who write."""
+"""Maximum seconds that a backup waits for processes that write."""
 
 NOT_IN_IT: Final = (
     "keys of model servers, tokens, models, directories that only --root names, "
-    "memory that init keeps in a repository"
+    "memory that init stores in a repository"
 )
 
 
 @command("not backed up", before=_require_links)
 def backup(*, file: Annotated[str, typer.Argument(help="A new file.")]) -> Report:
-    """Back up the whole home, as it is at one moment, while others go on: files, ledger, configuration."""
-    import resource  # Windows has none.
+    """Back up the complete home at one moment, while others write: files, ledger, configuration."""
+    import resource  # missing on Windows
 
     from muniment.kernel.cancel import Patience
     from muniment.opening import open_state
@@ -223,11 +223,11 @@ def backup(*, file: Annotated[str, typer.Argument(help="A new file.")]) -> Repor
 
     settings = settings_of()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # Two for each project at once.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # Two descriptors for each project at once.
     if not settings.home.is_dir():
-        raise ConfigInvalid(f"there is no memory at {settings.home}; set MUNIMENT_HOME")
+        raise ConfigInvalid(f"no memory found at {settings.home}; set MUNIMENT_HOME")
     if file == "-" or Path(os.path.realpath(file)).is_relative_to(os.path.realpath(settings.home)):
-        raise ConfigInvalid("name a file outside the home, or it would be lost with it")
+        raise ConfigInvalid("the backup file must be outside the home, or it would be lost with it")
     with (
         open_state(settings) as state,
         cancel_on_interrupt() as cancel,
@@ -246,16 +246,16 @@ def backup(*, file: Annotated[str, typer.Argument(help="A new file.")]) -> Repor
     done.notes += _left_beside(Path(file), f".{escape(Path(file).name)}.*.unfinished", f"{SCRATCH}*")
     lines = [
         on_one_line(f"backed up {done.files} files, {done.size} bytes, to {file}"),
-        "  who has it can read all of it, and what was forgotten too: keep it as you keep the home",
-        f"  not in it: {NOT_IN_IT}",
-        f"  the end of its records, to be kept elsewhere: {done.head}",
+        "  it contains all entries unencrypted, including forgotten ones: protect it like the home",
+        f"  not included: {NOT_IN_IT}",
+        f"  the head of its audit records, to store elsewhere: {done.head}",
     ]
     return Report({"file": file, **_told(done), "not_in_it": NOT_IN_IT}, lines, done.notes)
 
 
 @command("not restored", before=_require_links)
-def restore(*, file: Annotated[Path, typer.Argument(help="What `backup` wrote.")]) -> Report:
-    """Make the home of a backup, once all of it is checked; a home that holds anything is left alone."""
+def restore(*, file: Annotated[Path, typer.Argument(help="A file that `backup` wrote.")]) -> Report:
+    """Restore a home from a backup, after a complete check; a home that is not empty stays unchanged."""
     from muniment.kernel.cancel import Patience
     from muniment.transfer import backup as backing
 
@@ -270,16 +270,20 @@ def restore(*, file: Annotated[Path, typer.Argument(help="What `backup` wrote.")
                 f"{limit}; use a faster disk, or another backup; nothing was restored"
             ) from error
     done.notes += _left_beside(home, f".{escape(home.name)}.*.restoring")
-    lines = [on_one_line(f"restored {done.files} files, {done.size} bytes, to {home}; its records are whole")]
+    lines = [
+        on_one_line(
+            f"restored {done.files} files, {done.size} bytes, to {home}; its audit records are complete"
+        )
+    ]
     for scope in done.outside:
         lies = home / "restored" / scope
-        lines.append(on_one_line(f"  {scope} lay outside the home; it is in {lies} now"))
-    lines.append(f"  compare the end of its records with what you kept: {done.head}")
+        lines.append(on_one_line(f"  {scope} was outside the home; it is now in {lies}"))
+    lines.append(f"  compare the head of its audit records with the one you stored: {done.head}")
     return Report({"home": str(home), **_told(done)}, lines, done.notes)
 
 
 def _backup_file(path: Path) -> BinaryIO:
-    """Open a backup to read; a pipe or device, which may never end, is rejected.
+    """Open a backup to read; reject a pipe or device, which may never end.
 
     Raises:
         ConfigInvalid: it cannot be read, or is not a file.
@@ -287,15 +291,15 @@ def _backup_file(path: Path) -> BinaryIO:
     try:
         file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     except OSError as error:
-        raise ConfigInvalid(f"{path} cannot be read: {error.strerror}") from error
+        raise ConfigInvalid(f"cannot read {path}: {error.strerror}") from error
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise ConfigInvalid(f"{path} is not a file; name the file that `backup` wrote; nothing was restored")
+        raise ConfigInvalid(f"{path} is not a file; give the file that `backup` wrote; nothing was restored")
     return file
 
 
 def _stepping(observe: Callable[[int], None], cancel: Cancel) -> Callable[[int], None]:
-    """Tells of each step, and ends with the token."""
+    """Return a callback that reports each step, and raises if the token is cancelled."""
     from muniment.kernel.cancel import Patience
 
     def step(files: int) -> None:
@@ -306,7 +310,7 @@ def _stepping(observe: Callable[[int], None], cancel: Cancel) -> Callable[[int],
 
 
 def _check_projects(home: Path) -> None:
-    """Raise unless the projects of a restored home can be read.
+    """Check that the projects of a restored home can be read.
 
     Raises:
         ConfigInvalid: they cannot.
@@ -320,10 +324,10 @@ def _check_projects(home: Path) -> None:
 
 
 def _left_beside(path: Path, *patterns: str) -> Iterator[str]:
-    """Notes of what others like this left beside a path when they were killed."""
+    """Yield a note for each file that a killed process of the same kind left next to a path."""
     for pattern in patterns:
         for each in sorted(path.absolute().parent.glob(pattern)):
-            yield f"{each} is left of one that was killed, unless it still runs: remove it"
+            yield f"{each} was left by a killed process: remove it, unless that process still runs"
 
 
 def _told(done: BackedUp) -> dict[str, object]:

@@ -22,7 +22,7 @@ Symlinks = Annotated[
     str | None,
     typer.Option(
         metavar="refuse|beneath",
-        help="Links inside roots: refuse them, or resolve those that stay beneath their root.",
+        help="Symbolic links inside roots: refuse them, or resolve links to targets under the same root.",
         show_default="refuse",
     ),
 ]
@@ -31,8 +31,8 @@ ModelName = Annotated[
     typer.Option(
         "--model",
         metavar="NAME",
-        help="rules (no network, no key), or a language model by the name that its server has for it.",
-        show_default="as configured, else rules",
+        help="rules (no network, no key), or the name of a language model on its server.",
+        show_default="as configured, otherwise rules",
     ),
 ]
 BaseUrl = Annotated[
@@ -43,50 +43,55 @@ BaseUrl = Annotated[
 ]
 ApiKeyFile = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Holds the key of that server; else MUNIMENT_API_KEY."),
+    typer.Option(
+        metavar="FILE", help="File with the key of that server (default: the variable MUNIMENT_API_KEY)."
+    ),
 ]
 ProtocolName = Annotated[
     str | None,
     typer.Option(
         "--protocol",
         metavar="auto|tools|json|text|decide",
-        help="How to speak with the model; auto: as well as its server can.",
-        show_default="as configured, else auto",
+        help="Request format of the model; auto: the best one that its server supports.",
+        show_default="as configured, otherwise auto",
     ),
 ]
 OnModelFailure = Annotated[
     str | None,
     typer.Option(
         metavar="rules|fail",
-        help="If the model fails: let the rules do the work, or fail the task.",
-        show_default="as configured, else rules",
+        help="If the model fails: fall back to the rules, or fail the task.",
+        show_default="as configured, otherwise rules",
     ),
 ]
 Expires = Annotated[
-    str | None, typer.Option(metavar="DATE|30d", help="The last day on which it is shown; then it is hidden.")
+    str | None,
+    typer.Option(
+        metavar="DATE|30d", help="Last day on which the entry is visible, as YYYY-MM-DD or a duration."
+    ),
 ]
 Ledger = Annotated[
     str,
     typer.Option(
         metavar="URL|FILE",
-        help="The database: a URL without a password, or the path of a file that holds one.",
-        show_default="what MUNIMENT_LEDGER says",
+        help="The database: a URL without a password, or the path of a file that contains a URL.",
+        show_default="the value of MUNIMENT_LEDGER",
     ),
 ]
 NodeName = Annotated[
     str, typer.Option(metavar="NAME", help="With --ledger: the name of this node.", show_default="the host's")
 ]
 Slots = Annotated[
-    int, typer.Option(min=1, max=256, help="With --ledger: homes that have their turn at once.")
+    int, typer.Option(min=1, max=256, help="With --ledger: homes that are served at the same time.")
 ]
 Lease = Annotated[
-    float, typer.Option(min=1, max=300, help="With --ledger: seconds until others go on for a lost node.")
+    float, typer.Option(min=1, max=300, help="With --ledger: seconds until other nodes replace a lost node.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 
 
 class MemoryFlags(TypedDict):
-    """Which memory a command means, and who is told of it."""
+    """The memory that a command uses, and the output format."""
 
     workspace: Workspace
     policy: PolicyName
@@ -95,7 +100,7 @@ class MemoryFlags(TypedDict):
 
 
 class ModelFlags(TypedDict):
-    """What a command line says of its model; None where it does not."""
+    """The model options of a command line; None if an option is missing."""
 
     model: ModelName
     base_url: BaseUrl
@@ -110,13 +115,13 @@ class _RootFlags(TypedDict):
 
 
 class RunFlags(_RootFlags, ModelFlags):
-    """What a command line says in the place of the configuration."""
+    """The options of a command line that override the configuration."""
 
     on_model_failure: OnModelFailure
 
 
 class ToolName(StrEnum):
-    """The coding tools that are set up."""
+    """The coding tools that `setup` supports."""
 
     CLAUDE_CODE = "claude-code"
     CODEX = "codex"
@@ -126,7 +131,7 @@ class ToolName(StrEnum):
 
 
 class ShellName(StrEnum):
-    """The shells that complete."""
+    """The shells that `completion` supports."""
 
     BASH = "bash"
     ZSH = "zsh"

@@ -1,4 +1,4 @@
-"""`muniment policy lint`, `explain`, `test`, `prove` and `diff`: policies reviewed and compared."""
+"""Implement `muniment policy lint`, `explain`, `test`, `prove` and `diff`: review and compare policies."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Policies = Annotated[list[str], typer.Argument(metavar="POLICY…", help="Names 
 
 # -- policy review -----------------------------------------------------------------------------------
 #
-# `muniment policy lint`, `explain`, `test` and `prove`: what a reviewer asks about one policy.
+# `muniment policy lint`, `explain`, `test` and `prove`: review one policy.
 
 _COLOURS: Final = {"E": "red", "W": "yellow", "I": "dim"}
 
 
 def load_for_review(policy: str, *, tested: bool = True) -> Loaded:
-    """The policy as it stands, whatever a lock beside it says: it may just be edited."""
+    """Load a policy from its file, and ignore a lock next to it: the file may just have been edited."""
     from muniment.policy.load import load_files
     from muniment.policy.tables import is_path
 
@@ -47,7 +47,7 @@ def load_for_review(policy: str, *, tested: bool = True) -> Loaded:
 
 
 def place_of(files: Iterable[PolicyText], layer: str, kind: str, rule: str, pattern: str | None) -> str:
-    """Where a pattern of a rule stands, or the rule: `policies/strict.toml:31`, without a line if unknown."""
+    """Return the location of a rule or its pattern: `policies/strict.toml:31`, without a line if unknown."""
     from muniment.policy.tables import line_of
 
     for file in files:
@@ -62,9 +62,9 @@ def place_of(files: Iterable[PolicyText], layer: str, kind: str, rule: str, patt
 
 @command("not examined")
 def policy_lint(*, policies: Policies) -> Report:
-    """Say what is wrong with policies, or risky.
+    """Report errors and risks in policies.
 
-    Each finding has a line and a fix. Exit 1 if one of the policies is unfit.
+    Each finding has a line and a fix. Exit 1 if a policy is unfit.
     """
     from muniment.lab.review import lint
 
@@ -88,11 +88,11 @@ def _lint_lines(found: Mapping[str, Sequence[LintFinding]]) -> Iterator[str]:
             yield coloured(f"{file}{line}: {each.code} {said}", _COLOURS[each.code[0]])
             yield coloured(f"    fix: {each.fix}", "dim")
         if not findings:
-            yield coloured(f"{policy}: nothing to say", "green")
+            yield coloured(f"{policy}: no findings", "green")
 
 
 def _parted(where: str, policy: str) -> tuple[str, str]:
-    """The file and the rule in it; the file is the policy or one that it extends."""
+    """Split a location into the file and the rule in it; the file is the policy or one that it extends."""
     if where == policy or where.startswith(f"{policy} "):
         return policy, where.removeprefix(policy).strip()
     file, end, rule = where.partition(".toml ")
@@ -117,12 +117,14 @@ def _policy_named(where: str) -> tuple[str, str]:
 def policy_explain(
     *,
     policy: PolicyArgument,
-    verb: Annotated[str, typer.Argument(help="list, read, create, modify, delete, or removal (by code).")],
-    path: Annotated[str, typer.Argument(help="As a model would write it, such as user/editor.md.")],
+    verb: Annotated[
+        str, typer.Argument(help="list, read, create, modify, delete, or removal (by Muniment's code).")
+    ],
+    path: Annotated[str, typer.Argument(help="A path as a model would write it, such as user/editor.md.")],
 ) -> Report:
-    """Say what a policy answers to a request, and why.
+    """Show how a policy decides a request, and why.
 
-    Also which rules were consulted, and what the model and the operator are told.
+    Also show the rules that were checked, and the messages for the model and the operator.
     """
     from muniment.lab.explain import explain
 
@@ -140,7 +142,7 @@ def _act(verb: str) -> Act:
     for act in ACTS:
         if act == verb:
             return act
-    raise ConfigInvalid(f"{printable(verb)!r} is no verb; there are {', '.join(ACTS)}")
+    raise ConfigInvalid(f"unknown verb {printable(verb)!r}; use one of {', '.join(ACTS)}")
 
 
 def _explained(loaded: Loaded, explained: Explanation) -> dict[str, Any]:
@@ -157,9 +159,9 @@ def _explained_lines(loaded: Loaded, explained: Explanation) -> Iterator[str]:
     allowed = explained.verdict == "allow"
     what = f"{explained.act} {explained.path or explained.asked}"
     if allowed:
-        decided = "every layer grants it"
+        decided = "every layer allows it"
     elif explained.rule == NO_GRANT:
-        decided = f"nothing in the layer {explained.layer!r} grants it"
+        decided = f"no rule of the layer {explained.layer!r} allows it"
     else:
         decided = f"by the rule {explained.rule!r} of the layer {explained.layer!r}"
     yield coloured(f"{explained.verdict.upper()}  {what}: {decided}", "green" if allowed else "red")
@@ -170,7 +172,7 @@ def _explained_lines(loaded: Loaded, explained: Explanation) -> Iterator[str]:
             if words:
                 yield coloured(f"  {whom:15} {words}", "dim")
     for each in explained.consulted:
-        hit = f"matches by {each.pattern!r}" if each.pattern is not None else "does not match"
+        hit = f"matches {each.pattern!r}" if each.pattern is not None else "does not match"
         at = place_of(loaded.files, each.layer, each.kind, each.rule, each.pattern)
         line = f"  {each.kind:5} {each.rule:24} {hit}  ({at})"
         yield coloured(line, "dim" if each.pattern is None else "green" if each.kind == "allow" else "red")
@@ -178,7 +180,9 @@ def _explained_lines(loaded: Loaded, explained: Explanation) -> Iterator[str]:
 
 def _told(explained: Explanation) -> str:
     return (
-        f"is told: {explained.model_is_told}" if explained.model_is_told else "is told nothing: the run ends"
+        f"receives: {explained.model_is_told}"
+        if explained.model_is_told
+        else "receives no message: the run ends"
     )
 
 
@@ -195,9 +199,9 @@ def _why(loaded: Loaded, layer: str, kind: str, rule: str) -> str:
 
 @command("not tested")
 def policy_test(*, policies: Policies) -> Report:
-    """Run inline tests, and try to fool them.
+    """Run the inline tests of policies, and check that they detect weakened rules.
 
-    Each rule is weakened to see whether they notice. Exit 1 if they fail, or do not notice.
+    Each rule is weakened in turn. Exit 1 if a test fails, or if no test detects a weakened rule.
     """
     from muniment.lab.proofs import mutants
     from muniment.policy.load import failed_tests
@@ -235,14 +239,14 @@ def _result_lines(loaded: Loaded, failed: list[PolicyInvalid], made: list[Mutant
         yield coloured(f"{at}: {each.where.removeprefix(where).strip()} {each.problem}", "red")
     for mutant in _missed(made):
         at = place_of(loaded.files[:1], loaded.files[0].name, mutant.kind, mutant.rule, mutant.pattern)
-        yield coloured(f"{at}: no test notices {mutant.what}", "red")
+        yield coloured(f"{at}: no test detects {mutant.what}", "red")
         for line in _fix(mutant):
             yield coloured(f"    {line}", "dim")
     count = Counter(each.status for each in made)
     counted = ", ".join(
         f"{count[status]} {status}" for status in ("caught", "equivalent", "survived", "undecided")
     )
-    told = f"{len(failed)} failed" if failed else f"all hold; weakened in {len(made)} ways: {counted}"
+    told = f"{len(failed)} failed" if failed else f"all passed; {len(made)} weakened variants: {counted}"
     yield coloured(
         f"{where}: {tests} {'test' if tests == 1 else 'tests'}, {told}",
         "red" if failed or _missed(made) else "green",
@@ -250,10 +254,10 @@ def _result_lines(loaded: Loaded, failed: list[PolicyInvalid], made: list[Mutant
 
 
 def _fix(mutant: Mutant) -> list[str]:
-    """A test to paste, or what to do where nobody knows one."""
+    """Return a test to paste, or advice if no test is known."""
     if mutant.status == "undecided":
-        return ["fix: make the policy simpler; nobody can tell what this rule does"]
-    return ["fix: correct the rule if it is idle, or add", *mutant.suggestion]
+        return ["fix: simplify the policy; the effect of this rule could not be computed"]
+    return ["fix: correct the rule if it has no effect, or add", *mutant.suggestion]
 
 
 # -- prove ----------------------------------------------------------------------------------------
@@ -267,7 +271,7 @@ def policy_prove(
     ],
     policies: Policies,
 ) -> Report:
-    """Prove invariants, or refute them by a path.
+    """Prove invariants, or refute them with a path.
 
     Exit 0 only if all are proved for all policies.
     """
@@ -276,7 +280,7 @@ def policy_prove(
 
     read, where = read_text(Path(invariants)), printable(invariants)
     if read is None:
-        raise PolicyInvalid("E100", where, "there is no such file")
+        raise PolicyInvalid("E100", where, "file not found")
     asked = proofs.read_invariants(parse_toml(read[0], where), where)
     found = {policy: proofs.prove(asked, load_for_review(policy).policy) for policy in policies}
     is_proved = all(each.status == "proved" for findings in found.values() for each in findings)
@@ -295,7 +299,7 @@ def policy_prove(
 
 def _invariant(policy: str, finding: InvariantFinding) -> Iterator[str]:
     shown = " and ".join(f"{each.act} {each.path}" for each in finding.witnesses)
-    told = {"proved": "", "broken": f": grants {shown}", "undecided": f": {finding.reason}"}[finding.status]
+    told = {"proved": "", "broken": f": allows {shown}", "undecided": f": {finding.reason}"}[finding.status]
     line = f"{finding.status:9} {policy}: {finding.kind}[{finding.id}]{told}"
     yield coloured(line, "green" if finding.status == "proved" else "red")
     if finding.why and finding.status != "proved":
@@ -304,35 +308,33 @@ def _invariant(policy: str, finding: InvariantFinding) -> Iterator[str]:
 
 # -- policy diff -------------------------------------------------------------------------------------
 #
-# `muniment policy diff`: whether a new policy is wider than an old one, and where.
-#
-# A widening that people agreed on stands in a file, such as `policies/WIDENINGS.md`, as a heading with the
-# name and the digests before and after. An entry is for this one change: any further edit has another
-# digest.
+# `muniment policy diff`: whether a new policy allows more than an old one, and where. An accepted widening is
+# a heading in a file, such as `policies/WIDENINGS.md`, with the name and the digests before and after. An
+# entry covers only this change: any further edit has another digest.
 
 DIGEST_CHARS: Final = 32
-"""Characters of a digest in an entry: 128 bits, so that nobody finds another policy to fit it."""
+"""Characters of a digest in an entry: 128 bits, so that no other policy can be found for it."""
 
 MAX_ACCEPTED_BYTES: Final = 1 << 20
-"""Bytes of a file of accepted widenings."""
+"""Maximum bytes of a file of accepted widenings."""
 
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _COMMENT: Final = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-"""Of Markdown, as CommonMark has it; what is never closed goes to the end."""
+"""Of Markdown, as in CommonMark; an unclosed comment extends to the end."""
 
 
 @command("not compared")
 def policy_diff(
     *,
     old: Annotated[str, typer.Argument(help="Name or path of a policy.")],
-    new: Annotated[str, typer.Argument(help="Name or path of another one, or of the same as edited.")],
+    new: Annotated[str, typer.Argument(help="Name or path of another policy, or of an edited version.")],
     accepted: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where agreed widenings stand, such as WIDENINGS.md.")
+        Path | None, typer.Option(metavar="FILE", help="File of accepted widenings, such as WIDENINGS.md.")
     ] = None,
 ) -> Report:
-    """Prove that NEW grants no more than OLD.
+    """Prove that NEW allows no more than OLD.
 
-    Or show the shortest path on which it does, with the rule. Exit 0 only if it is proved or accepted.
+    Otherwise show the shortest path that only NEW allows, with its rule. Exit 0 only if proved or accepted.
     """
     from muniment.lab.proofs import diff
 
@@ -344,8 +346,12 @@ def policy_diff(
     if is_accepted:
         told += [coloured(f"accepted in {accepted}", "yellow")]
     elif found.verdict != "proved":
-        where = accepted or "a file that you name with --accepted"
-        told += [coloured(f"to accept it, add to {where}, with who agreed and why:", "yellow")]
+        where = accepted or "a file given with --accepted"
+        told += [
+            coloured(
+                f"to accept it, add this heading to {where}, with the approver and the reason:", "yellow"
+            )
+        ]
         told += [f"## {entry_for(before, after)}"]
     return Report(
         _document(before, after, found, is_accepted=is_accepted),
@@ -355,19 +361,19 @@ def policy_diff(
 
 
 def entry_for(before: Loaded, after: Loaded) -> str:
-    """The heading under which this widening is accepted."""
+    """Return the heading under which this widening is accepted."""
     old, new = (each.policy.digest[:DIGEST_CHARS] for each in (before, after))
     return f"{after.policy.name} {old} → {new}"
 
 
 def _entries(text: str) -> set[str]:
-    """What stands in headings of the second level; a heading in a block of code, or in a comment, is none."""
+    """Return the entries in headings of the second level, except in code blocks and comments."""
     found = (re.fullmatch(r"## (\S+ \S+ → \S+)[ \t\r]*", line) for line in _prose(text))
     return {match[1] for match in found if match}
 
 
 def _prose(text: str) -> Iterator[str]:
-    """The lines of a Markdown text that stand in no fenced block and in no comment."""
+    """Yield the lines of a Markdown text that are outside fenced blocks and comments."""
     fence: str | None = None
     for line in _COMMENT.sub("", text).split("\n"):
         marks = _FENCE.match(line)
@@ -383,11 +389,11 @@ def _prose(text: str) -> Iterator[str]:
 def _diff_lines(before: Loaded, after: Loaded, found: Difference) -> Iterator[str]:
     old, new = before.policy.label, after.policy.label
     if found.verdict == "proved":
-        yield coloured(f"proved: {new} grants nothing that {old} does not", "green")
+        yield coloured(f"proved: {new} allows nothing that {old} denies", "green")
     elif found.verdict == "wider":
-        yield coloured(f"WIDER: {new} grants what {old} does not", "red")
+        yield coloured(f"WIDER: {new} allows requests that {old} denies", "red")
     else:
-        yield coloured(f"UNDECIDED, which counts as wider: {new} against {old}", "red")
+        yield coloured(f"UNDECIDED, which counts as wider: {new} compared with {old}", "red")
     for gain in found.widenings:
         yield coloured(f"  wider     {', '.join(gain.acts)}  {gain.path}", "red")
         yield coloured(f"            {_reason(gain.cause, before, after, wider=True)}", "red")
@@ -402,23 +408,23 @@ def _diff_lines(before: Loaded, after: Loaded, found: Difference) -> Iterator[st
 
 
 def _reason(cause: Cause, less: Loaded, more: Loaded, *, wider: bool) -> str:
-    """What makes the difference: `less` does not grant what `more` does; `wider` if `more` is the new one."""
+    """Describe why `less` denies what `more` allows; `wider` if `more` is the new policy."""
     if cause.kind == "scope":
-        told = "is declared now" if wider else "is declared no longer"
+        told = "is now declared" if wider else "is no longer declared"
         return f"the scope {cause.rule!r} ({_at_revision(cause, less, more)}) {told}"
     if cause.kind == "layer":
-        told = "is part of the policy no longer" if wider else "is part of the policy now"
+        told = "is no longer part of the policy" if wider else "is now part of the policy"
         at = _at_revision(cause, less, more)
         return f"the file {cause.layer!r}{'' if at == cause.layer else f' ({at})'}, which denies it, {told}"
     at = _at_revision(cause, less, more)
     named = f"the {cause.kind} rule {cause.rule!r}, pattern {cause.pattern!r} ({at}),"
     if cause.kind == "deny":
-        return f"{named} {'no longer denies it' if wider else 'denies it now'}"
-    return f"{named} {'grants it now' if wider else 'no longer grants it'}"
+        return f"{named} {'no longer denies it' if wider else 'now denies it'}"
+    return f"{named} {'now allows it' if wider else 'no longer allows it'}"
 
 
 def _at_revision(cause: Cause, less: Loaded, more: Loaded) -> str:
-    """Where the rule or the scope stands, with its line; of a whole file, the file."""
+    """Return the location of the rule or the scope, with its line; for a complete file, the file."""
     from muniment.policy.tables import line_of
 
     if cause.kind == "scope":

@@ -1,4 +1,4 @@
-"""`muniment policy show`, `lock`, `sign` and `verify`: policies as files that people keep, pin and sign."""
+"""Implement `muniment policy show`, `lock`, `sign` and `verify`: print, pin and sign policy files."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 # -- policy show -------------------------------------------------------------------------------------
 #
-# An effective policy for people: what each layer grants and denies, and which file each value comes from.
+# An effective policy as text: what each layer allows and denies, and the file that each value comes from.
 
 DEFAULT: Final = "default"
-"""What no file says; the value is the one of `strict`, or stricter."""
+"""The origin of a value that no file contains; it is the value of `strict`, or a stricter one."""
 
 
 def document(loaded: Loaded) -> dict[str, Any]:
-    """The effective policy, with the origin of everything in it."""
+    """Return the effective policy, with the origin of each value."""
     from muniment.policy.tables import SECTIONS
 
     policy = loaded.policy
@@ -53,12 +53,12 @@ def document(loaded: Loaded) -> dict[str, Any]:
 
 
 def lines(policy: Policy, shown: Mapping[str, Any]) -> Iterator[str]:
-    """The same as text."""
+    """Yield the lines of an effective policy."""
     yield f"{shown['label']}  {policy.digest}"
     for file in shown["files"]:
         yield f"  {file['name']:12}  {file['path']}"
     for layer in shown["layers"]:
-        yield f"layer {layer['name']}: every layer has to grant"
+        yield f"layer {layer['name']}: every layer must allow a request"
         for kind in ("allow", "deny"):
             for rule in layer[kind]:
                 yield f"  {kind:5}  {rule['id']}: {' '.join(rule['verbs'])}{_at(layer['name'], rule['line'])}"
@@ -67,9 +67,9 @@ def lines(policy: Policy, shown: Mapping[str, Any]) -> Iterator[str]:
                     yield f"         # {one_line(rule['why'])}"
     yield "scopes"
     yield from _table(_scope_row(each) for each in shown["scopes"])
-    yield "quotas, of each scope"
+    yield "quotas for each scope"
     yield from _table(_quota_row(each) for each in shown["quotas"])
-    yield "terms"
+    yield "settings"
     yield from _table(
         [f"  {term['key']}", _text(term["value"]), f"({term['from']}{_at('', term['line'])})"]
         for term in shown["terms"]
@@ -137,7 +137,7 @@ def _quota(quota: Quota, files: tuple[PolicyText, ...]) -> dict[str, Any]:
 
 
 def _term(section: str, key: str, value: object, files: tuple[PolicyText, ...]) -> dict[str, Any]:
-    """A scalar or list, and the first file that says as much; of a list, all files that add to it."""
+    """Return a scalar or list with the first file that contains it; for a merged list, all its files."""
     from muniment.policy.tables import line_of
 
     saying = []
@@ -173,10 +173,10 @@ def _table(rows: Iterable[list[str]]) -> Iterator[str]:
 
 # -- policy files ------------------------------------------------------------------------------------
 #
-# `muniment policy lock`, `sign`, `verify` and `show`: policies as files that people keep, pin and sign.
+# `muniment policy lock`, `sign`, `verify` and `show`: print, pin and sign policy files.
 
 _SHOWN_CHARS = 8
-"""Characters of a digest on a line, as in a label."""
+"""Characters of a digest in a line, as in a label."""
 
 
 @command("not shown")
@@ -184,16 +184,16 @@ def policy_show(
     *,
     policy: PolicyArgument,
     effective: Annotated[
-        bool, typer.Option("--effective", help="What it comes to with all that it extends, and who says so.")
+        bool, typer.Option("--effective", help="Print the effective policy, with the file of each value.")
     ] = False,
     normal: Annotated[
-        bool, typer.Option("--normal", help="What it comes to, as the text whose SHA-256 is its digest.")
+        bool, typer.Option("--normal", help="Print the normal form: the text whose SHA-256 is the digest.")
     ] = False,
     json: Json = False,
 ) -> Report | None:
     """Print a policy."""
     if effective and normal:
-        raise typer.BadParameter("choose one of --effective and --normal")
+        raise typer.BadParameter("use either --effective or --normal")
     loaded = _loaded(policy)
     if effective:
         whole = {**_named(loaded), **document(loaded)}
@@ -203,7 +203,7 @@ def policy_show(
         return Report({**_named(loaded), "text": text}, map(visible, text.splitlines()))
     if json:
         return Report({**_named(loaded), "normal": loaded.policy.text})
-    with output():  # Every character of it prints.
+    with output():  # All characters of the normal form are printable.
         sys.stdout.buffer.write(loaded.policy.text.encode())
     return None
 
@@ -211,7 +211,7 @@ def policy_show(
 @command("not locked")
 def policy_lock(
     *,
-    folder: Annotated[Path, typer.Argument(help="Where the policies lie.")] = Path(),
+    folder: Annotated[Path, typer.Argument(help="The folder of the policies.")] = Path(),
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit 1 if the lock is stale.")
     ] = False,
@@ -235,7 +235,7 @@ def policy_lock(
             "skipped": skipped,
         },
         [
-            *(on_one_line(f"skipped {name}: it is no policy") for name in skipped),
+            *(on_one_line(f"skipped {name}: not a policy") for name in skipped),
             *_change_lines(changes),
             on_one_line(_verdict(path, len(digests), check=check, is_current=is_current)),
         ],
@@ -249,7 +249,7 @@ def policy_sign(
     policy: PolicyArgument,
     key: Annotated[Path, typer.Option(metavar="FILE", help="A private key for ssh-keygen.")],
 ) -> Report:
-    """Sign a policy with ssh-keygen, into a file beside it."""
+    """Sign a policy with ssh-keygen, into a file next to it."""
     from muniment.policy.signatures import sign, signature_path, statement
 
     loaded = _loaded(policy)
@@ -266,18 +266,18 @@ def policy_verify(
     signers: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Who may sign (ssh-keygen's ALLOWED SIGNERS).", show_default="as configured"
+            metavar="FILE",
+            help="Allowed signers (ssh-keygen's ALLOWED SIGNERS).",
+            show_default="as configured",
         ),
     ] = None,
 ) -> Report:
-    """Say who has signed a policy."""
+    """Verify the signature of a policy, and show its signer."""
     from muniment.policy.signatures import verify_policy
 
     allowed = signers or settings_of().policy_signers
     if allowed is None:
-        raise ConfigInvalid(
-            "nobody may sign policies here; set policy_signers, or name a file: --signers FILE"
-        )
+        raise ConfigInvalid("no allowed signers are configured; set policy_signers, or use --signers FILE")
     loaded = _loaded(policy)
     signer = verify_policy(loaded, allowed)
     document = {"status": "verified", **_named(loaded), "signer": signer}
@@ -291,12 +291,12 @@ def _loaded(policy: str) -> Loaded:
 
 
 def _named(loaded: Loaded) -> dict[str, Any]:
-    """What every document says of its policy."""
+    """Return the members that identify the policy in every document."""
     return {"name": loaded.policy.name, "path": str(loaded.files[0].path), "digest": loaded.policy.digest}
 
 
 def _old_lock(path: Path, *, check: bool) -> dict[str, Digest] | None:
-    """What is locked so far. One who writes a new lock need not be able to read the old one."""
+    """Read the existing lock; a writer of a new lock may ignore an invalid one."""
     from muniment.policy.family import read_lock
 
     try:
@@ -315,11 +315,11 @@ def _changes(
 
 
 def _digests(folder: Path) -> tuple[dict[str, Digest], list[str]]:
-    """The digest of every policy in a folder by its name, and the TOML files that are none."""
+    """Return the digest of every policy in a folder by its name, and the TOML files that are not policies."""
     from muniment.policy.load import load_files
 
     if not folder.is_dir():
-        raise ConfigInvalid(f"{printable(str(folder))} is no folder; name the one that holds the policies")
+        raise ConfigInvalid(f"{printable(str(folder))} is not a folder; give the folder of the policies")
     digests: dict[str, Digest] = {}
     skipped = []
     policies_dir = settings_of().policies
@@ -329,7 +329,7 @@ def _digests(folder: Path) -> tuple[dict[str, Digest], list[str]]:
             continue
         policy = load_files(str(path), policies_dir=policies_dir, unlocked=folder).policy
         if policy.name in digests:
-            problem = f"another file of the folder calls itself {policy.name!r} too; rename one"
+            problem = f"another file of the folder also has the name {policy.name!r}; rename one"
             raise PolicyInvalid("E124", printable(str(path)), problem)
         digests[policy.name] = policy.digest
     return digests, skipped
@@ -340,9 +340,7 @@ def _is_policy(path: Path) -> bool:
 
     read = read_text(path)
     if read is None:
-        raise PolicyInvalid(
-            "E100", printable(str(path)), "there is no such file; it is a link that leads nowhere"
-        )
+        raise PolicyInvalid("E100", printable(str(path)), "file not found; it is a broken link")
     schema = parse_toml(read[0], printable(str(path))).get("schema")
     return isinstance(schema, str) and schema.startswith("muniment-policy/")
 
@@ -357,14 +355,14 @@ def _change_lines(changes: Mapping[str, tuple[Digest | None, Digest | None]]) ->
 def _verdict(path: Path, count: int, *, check: bool, is_current: bool) -> str:
     policies = "1 policy" if count == 1 else f"{count} policies"
     if not check:
-        return f"locked {policies}{', as before' if is_current else ''}: {path}"
+        return f"locked {policies}{', unchanged' if is_current else ''}: {path}"
     if is_current:
         return f"{path} is current: {policies}"
-    return f"{path} is not current; look at what changed, then run: muniment policy lock {path.parent}"
+    return f"{path} is not current; check the changes, then run: muniment policy lock {path.parent}"
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Put a file in its place entirely or not at all."""
+    """Write a file completely or not at all."""
     try:
         with placing(path, os.replace, 0o644) as file:
             file.write(content)

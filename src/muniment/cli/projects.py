@@ -1,4 +1,4 @@
-"""`muniment projects` and `init`: which memory belongs to which repository, asked, told and changed."""
+"""Implement `muniment projects` and `init`: show and change which memory belongs to which repository."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ProjectName = Annotated[
 
 @command("not listed")
 def projects_list() -> Report:
-    """List the projects: how many entries, where they lie, from where they were cloned."""
+    """List the projects: number of entries, paths, and clone URL."""
     from muniment.workspaces.projects import recorded_and_not
 
     home = settings_of().home
@@ -47,21 +47,21 @@ def projects_list() -> Report:
     documents = [_document(home, *each) for each in found.items()]
     lines = [line for each in documents for line in _lines(each)]
     if not found:
-        lines = ["no projects yet; one begins with the first fact that is remembered in a repository"]
+        lines = ["no projects yet; the first fact remembered in a repository creates one"]
     return Report({"projects": documents}, lines)
 
 
 def _lines(project: dict[str, Any]) -> Iterator[str]:
     yield on_one_line(f"{project['name']}: {counted(project['entries'])} ({project['id']})")
     for place in project["places"]:
-        gone = "" if Path(place).is_dir() else ", which is gone"
+        gone = "" if Path(place).is_dir() else ", not found"
         yield "  " + on_one_line(f"at {place}{gone}")
     if not project["places"]:
-        yield "  of no repository that is known; to use it in one: muniment projects link"
+        yield "  not used by a known repository; to use it in one: muniment projects link"
     if project["remote"]:
         yield "  " + on_one_line(f"from {project['remote']}")
     if project["inside"]:
-        yield "  " + on_one_line(f"kept in {project['inside']} of each checkout")
+        yield "  " + on_one_line(f"stored in {project['inside']} of each checkout")
 
 
 @command("not linked")
@@ -70,10 +70,10 @@ def projects_link(
     project: ProjectName,
     directory: Directory = Path(),
     leave: Annotated[
-        bool, typer.Option("--leave", help="Leave the entries that it had where they are.")
+        bool, typer.Option("--leave", help="Do not copy the current entries of this repository.")
     ] = False,
 ) -> Report:
-    """Have this repository use the memory of a project, and copy the entries that it had into it."""
+    """Use the memory of another project in this repository, and copy the current entries into it."""
     from muniment.workspaces.projects import find_project, link, named, read_projects
 
     settings = settings_of()
@@ -98,11 +98,11 @@ def projects_link(
 
 
 def _join(settings: Settings, before: Binding, project_id: str) -> ImportResult | None:
-    """Copy the entries of the memory of before into that of a project.
+    """Copy the entries of the previous memory into the memory of a project.
 
     Returns:
-        What became of each; None if nothing can be copied: a memory lies inside the repository, where git
-        carries it, or has no entry, or the settings bind another one.
+        The result for each entry; None if nothing is copied: a memory is inside the repository, where git
+        versions it, or has no entries, or the settings bind another one.
 
     Raises:
         MunimentError: a memory cannot be used; nothing is changed.
@@ -130,31 +130,31 @@ def _join(settings: Settings, before: Binding, project_id: str) -> ImportResult 
 def _joined(joined: ImportResult, home: Path, before: Binding) -> Iterator[str]:
     counts = joined.counts
     yield (
-        f"  entries that this repository had: {counts['imported']} copied, {counts['known']} known already, "
-        f"{counts['held']} waiting for review, {counts['refused']} not copied"
+        f"  entries of this repository: {counts['imported']} copied, {counts['known']} already known, "
+        f"{counts['held']} pending review, {counts['refused']} not copied"
     )
     for each in joined.held:
-        yield "  " + on_one_line(f"waits for review {each.review}: {each.name}")
+        yield "  " + on_one_line(f"pending review {each.review}: {each.name}")
     for each in joined.refused:
         yield "  " + on_one_line(f"not copied: {each.name} ({each.reason})")
-    yield "  " + on_one_line(f"all of them stay in {before.memory(home)}, too")
+    yield "  " + on_one_line(f"all of them also remain in {before.memory(home)}")
     where = shlex.quote(str(before.checkout.path))
     undo = [f"muniment undo {task} --workspace {where}" for task in joined.tasks]
     back = " && ".join([*undo, f"muniment projects link {before.id} {where} --leave"])
-    yield "  " + on_one_line(f"to take this back: {back}")
+    yield "  " + on_one_line(f"to undo it: {back}")
 
 
 @command("not unlinked")
 def projects_unlink(*, directory: Directory = Path()) -> Report:
-    """Give this repository a memory of its own from now on; the one that it had stays where it is."""
+    """Give this repository a separate memory; the previous one stays where it is."""
     from muniment.workspaces.projects import find_project, read_projects, unlink
 
     home = settings_of().home
     before, project_id = unlink(home, directory)
-    lines = [on_one_line(f"unlinked: {before.checkout.place} has a memory of its own now ({project_id})")]
+    lines = [on_one_line(f"unlinked: {before.checkout.place} now has a separate memory ({project_id})")]
     if before.is_bound:
         lines += _left(home, before, find_project(home, directory))
-        lines += [f"  to take it up again: muniment projects link {before.id}"]
+        lines += [f"  to use the previous one again: muniment projects link {before.id}"]
     document = {"status": "unlinked", **_document(home, project_id, read_projects(home)[project_id])}
     return Report(document, lines, _of_daemon(home))
 
@@ -163,16 +163,16 @@ def projects_unlink(*, directory: Directory = Path()) -> Report:
 def projects_rename(
     *,
     project: ProjectName,
-    name: Annotated[str, typer.Argument(metavar="NEW-NAME", help="What people are to call it.")],
+    name: Annotated[str, typer.Argument(metavar="NEW-NAME", help="The new name.")],
 ) -> Report:
-    """Call a project by another name; its id and its directory stay."""
+    """Rename a project; its id and its directory stay."""
     from muniment.workspaces.projects import named, read_projects, rename
 
     home = settings_of().home
     project_id = named(read_projects(home), home, project)
     rename(home, project_id, name)
     document = {"status": "renamed", **_document(home, project_id, read_projects(home)[project_id])}
-    return Report(document, [on_one_line(f"renamed: {project_id} is called {name.strip()}")])
+    return Report(document, [on_one_line(f"renamed: {project_id} is now called {name.strip()}")])
 
 
 @command("nothing was changed")
@@ -180,15 +180,18 @@ def init(
     *,
     directory: Directory = Path(),
     folder: Annotated[
-        str, typer.Option(metavar="FOLDER", help="Where, beneath the repository.")
+        str, typer.Option(metavar="FOLDER", help="The folder, relative to the repository.")
     ] = ".muniment",
     leave: Annotated[
-        bool, typer.Option("--leave", help="Also where the home has entries of the project: they stay there.")
+        bool,
+        typer.Option("--leave", help="Continue if the home has entries of the project; they stay there."),
     ] = False,
-    home: Annotated[bool, typer.Option("--home", help="The other way: keep it in the home again.")] = False,
+    home: Annotated[
+        bool, typer.Option("--home", help="The opposite: store the memory in the home again.")
+    ] = False,
     json: Json = False,
 ) -> Report:
-    """Keep the memory of this project inside its repository, where git takes it along."""
+    """Store the memory of this project inside its repository, so that git versions it."""
     from muniment.workspaces.projects import bind_checkout, check_inside, keep_inside
 
     at = settings_of().home
@@ -203,12 +206,12 @@ def init(
     found = keep_inside(at, directory, inside)
     memory = found.memory(at)
     document = _document(at, found.id, found.project)
-    lines = [on_one_line(f"the memory of {before.checkout.place} is kept in {memory}")]
+    lines = [on_one_line(f"the memory of {before.checkout.place} is stored in {memory}")]
     if inside is not None:
         if count := count_in(memory):
-            told = "there already: words of whoever wrote them, not trusted like yours"
+            told = "already there; others may have written them, so they are not trusted like yours"
             lines.append(f"  {counted(count)} {told}")
-        lines.append("  commit it with git, but for what is made from it; in .gitignore:")
+        lines.append("  commit it with git, except generated files; add to .gitignore:")
         kinds = ("MEMORY.md", "index/", "**/.muniment-*")
         lines += ["  " + on_one_line(f"/{inside}/{pattern}") for pattern in kinds]
     return Report({"status": "kept", "memory": str(memory), **document}, lines, _of_daemon(at))
@@ -218,10 +221,10 @@ def init(
 
 
 def _require_nothing_left(home: Path, before: Binding, inside: str | None, *, leave: bool) -> None:
-    """Refuse to leave entries behind where nobody finds them, unless somebody says so.
+    """Check that no entries are left where they would not be found, unless the user allows it.
 
     Raises:
-        ConfigInvalid: there are some; how to take them along.
+        ConfigInvalid: there are such entries; the message contains the command that copies them.
     """
     from muniment.workspaces.projects import memory_in
 
@@ -231,16 +234,16 @@ def _require_nothing_left(home: Path, before: Binding, inside: str | None, *, le
         return
     new = memory_in(home, before.id) if inside is None else before.checkout.path / inside
     raise ConfigInvalid(
-        f"{counted(count)} in {memory} would be found no more; to take them along: {_copying(memory, new)}; "
-        "then, or to leave them there, say --leave"
+        f"{counted(count)} in {memory} would no longer be found; to copy them: {_copying(memory, new)}; "
+        "then, or to leave them there, use --leave"
     )
 
 
 def _make(before: Binding, inside: str) -> None:
-    """Make the folder in a checkout, and see that it can be a root.
+    """Create the folder in a checkout, and check that it can be a root.
 
     Raises:
-        ConfigInvalid, ManagedMemoryUnavailable: it cannot.
+        ConfigInvalid, ManagedMemoryUnavailable: it cannot be created or used.
     """
     from muniment.kernel.binding import bind
     from muniment.opening import PROJECT
@@ -259,8 +262,8 @@ def _left(home: Path, before: Binding, now: Binding) -> Iterator[str]:
     memory = before.memory(home)
     count = count_in(memory)
     if count:
-        yield "  " + on_one_line(f"{counted(count)} of before: in {memory}")
-        yield f"  to have them here too: {_copying(memory, now.memory(home))} && muniment index rebuild"
+        yield "  " + on_one_line(f"previous memory: {counted(count)} in {memory}")
+        yield f"  to copy them here: {_copying(memory, now.memory(home))} && muniment index rebuild"
 
 
 def _copying(old: Path, new: Path) -> str:
@@ -269,9 +272,9 @@ def _copying(old: Path, new: Path) -> str:
 
 
 def _of_daemon(home: Path) -> list[str]:
-    """What is to be known of a daemon that runs."""
+    """Return a note about the running daemon, if there is one."""
     runs = (home / "state" / "daemon.json").exists()
-    return ["the daemon goes by this after its next start"] if runs else []
+    return ["the daemon uses this after its next start"] if runs else []
 
 
 def _document(home: Path, project_id: str, project: Project | None) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""`muniment recall`: for a person, for a program, and as a hook of a host that cannot import us.
+"""Implement `muniment recall`: for a user, for a program, and as a hook of another host.
 
-Each host is answered as its own documents say, told apart by what stands in its event, so that one command
-serves all of them. An answer that holds more is refused by Codex, and by Claude Code for some events.
+Each host gets the response that its documentation defines. The members of its event identify the host, so
+that one command serves all hosts. Codex rejects a response with other members, and so does Claude Code for
+some events.
 """
 
 from __future__ import annotations
@@ -35,21 +36,22 @@ if TYPE_CHECKING:
     from muniment.types.keys import EntryKey
 
 HOOK_SECONDS: Final = 4.0
-"""Seconds until a hook answers, whatever goes on; with the start of the program fewer than 5."""
+"""Seconds until a hook responds, in every case; less than 5 including the start of the program."""
 
 AFTER_SECONDS: Final = 0.5
-"""Seconds that remain then to keep what was told; it takes milliseconds, unless another process writes."""
+"""Seconds after the response to record what was injected; milliseconds, unless another process writes."""
 
 MAX_EVENT_BYTES: Final = 4 << 20
-"""Bytes of a hook's event that are read."""
+"""Maximum bytes of a hook's event."""
 
 MAX_HOOK_TOKENS: Final = 3_300
-"""Of a hook's text, whatever budget is asked for: 9 900 bytes. Claude Code and Cursor take 10 000 characters,
-and Codex cuts what is longer than about that (docs/setup.md names their pages)."""
+"""Maximum tokens of a hook's text, for every budget: 9 900 bytes. Claude Code and Cursor accept 10 000
+characters, and Codex truncates a text longer than about that (docs/setup.md links to their pages).
+"""
 
 
 class _RecallTerms(NamedTuple):
-    """How much is recalled, and what of."""
+    """The limits and the scope of a recall."""
 
     limit: int
     budget: int
@@ -58,19 +60,19 @@ class _RecallTerms(NamedTuple):
 
 
 _ANEW: Final = re.compile(r"compact|compress|^session_?start$", re.IGNORECASE)
-"""In the name of an event: its conversation loses what it was told, or begins."""
+"""Matches the names of events after which a conversation has lost what was injected, or starts."""
 
 _AGAIN: Final = "resume"
-"""The `source` of a session's start that brings the old conversation back, with what it was told."""
+"""The `source` of a session start that restores the old conversation, with its injected entries."""
 
 _PROMPTS: Final = ("submitted_prompt", "prompt")
-"""Where an event has the words of the user, the best first: Qwen Code's `prompt` may hold what it added."""
+"""Members of an event with the user's text, the best first: Qwen Code's `prompt` may contain added text."""
 
 _SESSIONS: Final = ("session_id", "conversation_id")
-"""Where an event names its conversation; Cursor has the second."""
+"""The members of an event with the id of its conversation; Cursor uses the second."""
 
 _Give = Callable[[dict[str, Any]], bool]
-"""Answers; whether the answer was printed in time."""
+"""Prints a response; returns whether it was printed in time."""
 
 
 # -- the command -------------------------------------------------------------------------------------
@@ -79,28 +81,26 @@ _Give = Callable[[dict[str, Any]], bool]
 @command("not recalled")
 def recall(
     *,
-    words: Annotated[
-        list[str] | None, typer.Argument(help="A message, or some words of what is meant.")
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=50, help="Entries at most.")] = 5,
-    budget: Annotated[int, typer.Option(min=1, metavar="TOKENS", help="Tokens of the text at most.")] = 2_000,
+    words: Annotated[list[str] | None, typer.Argument(help="A message, or words to search for.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=50, help="Maximum number of entries.")] = 5,
+    budget: Annotated[int, typer.Option(min=1, metavar="TOKENS", help="Maximum tokens of the text.")] = 2_000,
     exclude: Annotated[
         list[str] | None,
-        typer.Option(metavar="ID", help="An entry that was shown, by its id in --json. May be repeated."),
+        typer.Option(metavar="ID", help="Skip this entry, by its id in --json. May be repeated."),
     ] = None,
-    scope: Annotated[str | None, typer.Option(help="The one scope to look in.")] = None,
+    scope: Annotated[str | None, typer.Option(help="Search only this scope.")] = None,
     where: MemoryFlags,
     hook: Annotated[
         bool,
         typer.Option(
             "--hook",
-            help="Answer a coding tool's JSON event on standard input with what helps with its prompt.",
+            help="Read a coding tool's JSON event from standard input; print entries for its prompt.",
         ),
     ] = False,
 ) -> Report | int:
-    """Recall what helps with a message.
+    """Recall entries that help with a message.
 
-    With --hook the exit code is 0 and an answer is there within 5 seconds, whatever goes wrong.
+    With --hook the exit code is always 0, and a response is printed within 5 seconds, even after an error.
     """
     from muniment.kernel.cancel import Patience
     from muniment.types.documents import document
@@ -108,10 +108,12 @@ def recall(
     query, terms = " ".join(words or []), _RecallTerms(limit, budget, exclude or [], scope)
     if hook:
         if words or where["json"]:
-            raise typer.BadParameter("it reads what is asked from standard input", param_hint="--hook")
+            raise typer.BadParameter(
+                "it reads its query from standard input; remove WORDS and --json", param_hint="--hook"
+            )
         return _answer_hook(where, terms)
     if not query.strip():
-        raise typer.BadParameter("say what to recall", param_hint="WORDS")
+        raise typer.BadParameter("give a message or words to search for", param_hint="WORDS")
     with _opened(where, terms, asks=True) as (_, recaller):
         recalled = _recalled(recaller, query, terms, Patience(float("inf")))
     if recalled.error is not None:
@@ -126,7 +128,7 @@ def _lines(recalled: Recalled) -> Iterator[str]:
         for line in entry.text.splitlines():
             yield f"  {visible(line)}".rstrip()
     if not recalled.entries:
-        yield "nothing in the memory is about that"
+        yield "no entry matches"
     for note in recalled.notes:
         yield f"note: {on_one_line(note)}"
 
@@ -135,12 +137,12 @@ def _lines(recalled: Recalled) -> Iterator[str]:
 
 
 def _answer_hook(where: MemoryFlags, terms: _RecallTerms) -> int:
-    """Answer the event on standard input with what helps with its prompt; 0, whatever happens.
+    """Respond to the event on standard input with entries for its prompt; return 0 in every case.
 
-    What a session was told is kept once the answer is printed: who is killed before may be told it again, and
-    nobody misses what was never said. Why nothing could be recalled is said on standard error.
+    Injected entries are recorded after the response is printed. If the process is killed in between, the
+    session may receive the entries again, but loses no entry. A failure is reported on standard error.
     """
-    # What it takes to recall is loaded before the clock runs, as the start of the program that it is.
+    # Imports count as part of the program's start, so they run before the clock.
     import muniment.opening
     import muniment.recall.recaller
     import muniment.store.told  # noqa: F401
@@ -172,7 +174,7 @@ def _answer_hook(where: MemoryFlags, terms: _RecallTerms) -> int:
     given = answers[:1]
     if not given:
         if not reasons:
-            reasons.append("a defect" if is_ready else f"it took more than {HOOK_SECONDS:g} s")
+            reasons.append("internal error" if is_ready else f"it took longer than {HOOK_SECONDS:g} s")
         print(f"nothing was recalled: {on_one_line(reasons[0])}", file=sys.stderr)
     try:
         print_document(given[0] if given else {}, indent=None)
@@ -184,7 +186,7 @@ def _answer_hook(where: MemoryFlags, terms: _RecallTerms) -> int:
 
 
 def _hooked(where: MemoryFlags, terms: _RecallTerms, patience: Patience, give: _Give) -> None:
-    """Answer an event; raises where nothing can be recalled."""
+    """Respond to an event; raise if nothing can be recalled."""
     from muniment.store.told import HookSession
     from muniment.types.keys import EntryKey, RootKey
 
@@ -193,7 +195,7 @@ def _hooked(where: MemoryFlags, terms: _RecallTerms, patience: Patience, give: _
     name = event.get("hook_event_name")
     is_turn = isinstance(name, str) and _ANEW.search(name) is not None
     if prompt is None and not is_turn:
-        raise ConfigInvalid('the event on standard input is no object with a text as "prompt"')
+        raise ConfigInvalid('invalid event on standard input: expected an object with a string "prompt"')
     with _opened(_where(where, event), terms, asks=False) as (place, recaller):
         session = HookSession(place.state, unsafe_id) if unsafe_id else None
         if session is not None and is_turn and event.get("source") != _AGAIN:
@@ -224,7 +226,7 @@ def _is_cursors(event: dict[str, Any]) -> bool:
 
 
 def _where(where: MemoryFlags, event: dict[str, Any]) -> MemoryFlags:
-    """Which memory an event means: Cursor starts a hook anywhere and names the workspace."""
+    """Return the flags for an event: Cursor starts a hook anywhere and lists the workspace in the event."""
     roots = event.get("workspace_roots")
     if where["workspace"] is not None or not _is_cursors(event) or not isinstance(roots, list) or not roots:
         return where
@@ -232,29 +234,29 @@ def _where(where: MemoryFlags, event: dict[str, Any]) -> MemoryFlags:
 
 
 def _first_text(event: dict[str, Any], names: tuple[str, ...]) -> str | None:
-    """The first of these members that is a text."""
+    """Return the first of these members that is a string."""
     return next((text for name in names if isinstance(text := event.get(name), str)), None)
 
 
 def _event() -> dict[str, Any]:
-    """The event on standard input.
+    """Read the event on standard input.
 
     Raises:
-        ConfigInvalid: there is none.
+        ConfigInvalid: it is missing or invalid.
     """
     try:
         event = json.loads(_input())
     except (ValueError, RecursionError, OSError):
-        raise ConfigInvalid("there is no JSON on standard input") from None
+        raise ConfigInvalid("invalid event on standard input: not JSON") from None
     if not isinstance(event, dict):
-        raise ConfigInvalid('the event on standard input is no object with a text as "prompt"')
+        raise ConfigInvalid('invalid event on standard input: expected an object with a string "prompt"')
     return event
 
 
 def _input() -> bytes:
-    """Standard input, to its end.
+    """Read standard input to its end.
 
-    Past the buffer of `sys.stdin`: a thread that waits in there would end the program with an abort.
+    Bypass the buffer of `sys.stdin`: a thread that waits inside it would abort the program at exit.
     """
     stream = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
     data = bytearray()
@@ -264,11 +266,11 @@ def _input() -> bytes:
 
 
 def _answer(text: str, event: dict[str, Any]) -> dict[str, Any]:
-    """What the host of an event reads: nothing but what it accepts, and `{}` where there is nothing to tell.
+    """Return the response for the host of an event: only accepted members; `{}` for an empty text.
 
-    Codex refuses members that it does not know, and makes a message of a text that is empty; Claude Code
-    refuses `hookSpecificOutput` of events that take no context; Gemini CLI takes standard error where there
-    is no output.
+    Codex rejects unknown members, and turns an empty text into a message. Claude Code rejects
+    `hookSpecificOutput` for events that accept no context. Gemini CLI reads standard error if the output is
+    empty.
     """
     name = event.get("hook_event_name")
     if not text:
@@ -282,13 +284,13 @@ def _answer(text: str, event: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _opened(where: MemoryFlags, terms: _RecallTerms, *, asks: bool) -> Iterator[tuple[Place, Recaller]]:
-    """The memory, and what recalls from it; raises as `find_place`."""
+    """Open the memory and its recaller; raise as `find_place`."""
     from muniment.opening import recaller_of
 
     with place_at(where, asks=asks, reads=True, advises=False) as place:
         if terms.scope is not None and terms.scope not in place.policy.scopes:
             scopes = ", ".join(place.policy.scopes)
-            raise InvalidScope(f"there is no scope {terms.scope!r}; there are {scopes}")
+            raise InvalidScope(f"unknown scope {terms.scope!r}; use one of {scopes}")
         with closing(recaller_of(place)) as recaller:
             yield place, recaller
 
@@ -296,14 +298,14 @@ def _opened(where: MemoryFlags, terms: _RecallTerms, *, asks: bool) -> Iterator[
 def _recalled(
     recaller: Recaller, query: str, terms: _RecallTerms, patience: Patience, told: Collection[EntryKey] = ()
 ) -> Recalled:
-    """What is recalled.
+    """Recall entries for a query.
 
     Args:
-        recaller: recalls.
-        query: what is asked.
-        terms: how much.
-        patience: until when to look.
-        told: what is left out besides.
+        recaller: the recaller of the memory.
+        query: the text to search for.
+        terms: the limits.
+        patience: deadline of the search.
+        told: entries to exclude in addition.
     """
     return recaller.recall(
         query,

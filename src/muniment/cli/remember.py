@@ -32,34 +32,34 @@ if TYPE_CHECKING:
 
 # -- transcript --------------------------------------------------------------------------------------
 #
-# `--transcript FILE`: what was said between model and run, one JSON object a line, written as it is said.
+# `--transcript FILE`: the messages between model and run, one JSON object per line, written immediately.
 
 
 @contextmanager
 def writing(path: Path | None, outside: Iterable[Path]) -> Iterator[Witness]:
-    """Witness a run into a new file that only its owner can read; into nothing for None.
+    """Open a new private file and yield a witness that writes a run's messages to it; for None, discard them.
 
-    A file that cannot be written any more is told on standard error, once, and ends no run. One to which
-    nothing was written is taken away again.
+    If the file can no longer be written, report it once on standard error; the run continues. An empty file
+    is removed at the end.
 
     Args:
-        path: the file to make.
-        outside: directories that it may not lie in: a run that reads its own transcript knows every fact.
+        path: the file to create.
+        outside: directories that must not contain it: a run that reads its own transcript would know every
+            fact.
 
     Raises:
-        ConfigInvalid: there is something at `path` already, it lies in one of `outside`, or no file can be
-            made there.
+        ConfigInvalid: `path` exists, is inside one of `outside`, or cannot be created.
     """
     if path is None:
         yield lambda _: None
         return
     where = path.parent.resolve()
     if any(where.is_relative_to(root.resolve()) for root in outside):
-        raise ConfigInvalid(f"the transcript {str(path)!r} would lie in the memory; name a file elsewhere")
+        raise ConfigInvalid(f"the transcript {str(path)!r} is inside the memory; use a file outside of it")
     try:
         file = os.fdopen(os.open(path, NEW, PRIVATE), "w", encoding="utf-8")
     except OSError as error:
-        raise ConfigInvalid(f"the transcript {str(path)!r} cannot be made: {error.strerror}") from None
+        raise ConfigInvalid(f"cannot create the transcript {str(path)!r}: {error.strerror}") from None
     try:
         yield to_file(file)
     finally:
@@ -70,24 +70,24 @@ def writing(path: Path | None, outside: Iterable[Path]) -> Iterator[Witness]:
 
 
 def to_file(file: TextIO) -> Witness:
-    """Write each message to `file`, until that fails."""
+    """Return a witness that writes each message to `file`, until a write fails."""
 
     def witness(message: Message) -> None:
         if file.closed:
             return
         kind = type(message).__name__.removesuffix("Message").lower()
         try:
-            # In ASCII, so that half a character which a model made up can be written as well.
+            # In ASCII, so that a lone surrogate from a model can be written.
             print(json.dumps({"from": kind, **asdict(message)}), file=file, flush=True)
         except (OSError, TypeError, ValueError, RecursionError) as error:
             _close(file)
-            print(f"the transcript ends here: {error}", file=sys.stderr)
+            print(f"the transcript stops here: {error}", file=sys.stderr)
 
     return witness
 
 
 def _close(file: TextIO) -> None:
-    """Close `file`. What a write could not say, closing cannot either; that was told when it was written."""
+    """Close `file`. Ignore errors: a failed write was already reported."""
     with suppress(OSError):
         file.close()
 
@@ -95,7 +95,7 @@ def _close(file: TextIO) -> None:
 # -- remember ----------------------------------------------------------------------------------------
 
 MAX_INPUT_BYTES: Final = 2 * MAX_FACT_BYTES
-"""Bytes of standard input: a fact, and as much white space around it, which is trimmed."""
+"""Maximum bytes of standard input: a fact, and as much white space around it, which is trimmed."""
 
 BLANK: Final[Mapping[str, Any]] = MappingProxyType(
     {
@@ -115,31 +115,31 @@ BLANK: Final[Mapping[str, Any]] = MappingProxyType(
         "error": None,
     }
 )
-"""The document of a request for which no run could begin."""
+"""The document of a request whose run could not start."""
 
 
 @command("not saved", interrupted="nothing was written", blank=BLANK)
 def remember(  # noqa: PLR0913  every argument is an option of the command
     *,
     fact: Annotated[str, typer.Argument(help="The fact, or - to read it from standard input.")],
-    scope: Annotated[str | None, typer.Option(help="The one scope that may be written.")] = None,
+    scope: Annotated[str | None, typer.Option(help="Write only to this scope.")] = None,
     workspace: Workspace = None,
     context: Annotated[
-        str, typer.Option(metavar="workspace|clean", help="clean: the agent sees nothing of the memory.")
+        str, typer.Option(metavar="workspace|clean", help="clean: the agent sees no existing entries.")
     ] = "workspace",
     flags: RunFlags,
     task_id: Annotated[
         str | None,
         typer.Option(
-            metavar="ID", help="Your name for this task: asked again with it, nothing is done twice."
+            metavar="ID", help="Your id for this task; a request repeated with it is not carried out twice."
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Judge and report; commit nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and report; commit nothing.")] = False,
     transcript: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write what was said between model and run to a new file."),
+        typer.Option(metavar="FILE", help="Write the messages between model and run to a new file."),
     ] = None,
-    detail: Annotated[bool, typer.Option("--detail", help="Print the model's last words, as data.")] = False,
+    detail: Annotated[bool, typer.Option("--detail", help="Print the model's last text, as data.")] = False,
     expires: Expires = None,
     json: Json = False,
 ) -> Report:
@@ -153,8 +153,8 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
     from muniment.types import RememberRequest
 
     with Cancel() as cancel:
-        # Both before the handler: a read goes on after one, and Ctrl-C must end a wait for the fact on
-        # standard input, or for a key that somebody has to unlock.
+        # Both before the handler is installed: a read continues after a signal handler, and Ctrl-C must end a
+        # wait for the fact on standard input, or for a key that the user must unlock.
         text = _read_fact(fact)
         ask_which_memory(settings_of({"root": flags["root"] or []}), workspace, as_json=json)
         with api.open(workspace, **flags_of(flags)) as memory:
@@ -175,18 +175,18 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
                 if transcript is not None:
                     note(memory.place.state, request.task_id or "", transcript)
                 result = memory.try_remember(request, cancel=cancel, observe=observe, witness=witness)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # What is done is done; it only remains to say so.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The task is finished; only the output remains.
     say_notes(each for each in result.notes if each not in memory.place.advice)
     return Report(result.as_json, _lines(result, memory.place.advice), error=result.error)
 
 
 def _read_fact(argument: str) -> str:
-    """The fact itself, or standard input for `-`; read no further than `MAX_INPUT_BYTES`."""
+    """Return the fact, or for `-` standard input, at most `MAX_INPUT_BYTES` of it."""
     if argument != "-":
         return argument
     data = sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
     if len(data) > MAX_INPUT_BYTES:
-        raise InvalidContent(f"standard input is too long; a fact may have {MAX_FACT_BYTES} bytes")
+        raise InvalidContent(f"standard input is too long: a fact may have at most {MAX_FACT_BYTES} bytes")
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -209,14 +209,14 @@ def _saved(result: RememberResult) -> Iterator[str]:
     for change in result.changes:
         if change.superseded is not None:
             yield f'{would}updated: {change.path} (was: "{change.superseded.was}")'
-        elif change.kind != "delete":  # That got another name.
+        elif change.kind != "delete":  # A deleted file was renamed.
             yield f"{would}saved ({'new' if change.kind == 'create' else 'changed'}): {change.path}"
     for similar in result.similar:
-        yield f"  similar, both kept: {visible(similar.path)}"
+        yield f"  similar entry, not changed: {visible(similar.path)}"
     if result.expires is not None:
         yield f"  expires: hidden after {result.expires}"
     if result.ends is not None:
-        yield f"  ends on {result.ends}, by its own words; after that, recall marks it as ended"
+        yield f"  ends on {result.ends}, according to its text; after that date recall marks it as ended"
     yield (
         f"  {on_one_line(result.decided_by)}, {result.turns} turns, {result.seconds:.2f} s, "
         f"policy {result.policy}, enforcement {_enforcement(result)}"
@@ -224,7 +224,7 @@ def _saved(result: RememberResult) -> Iterator[str]:
 
 
 def _enforcement(result: RememberResult) -> str:
-    """What held the worker, with what was missing where the kernel held less than all."""
+    """Return the enforcement of the run, with its missing layers if it is partial."""
     if result.enforcement is not Enforcement.PARTIAL:
         return str(result.enforcement)
     return f"{result.enforcement} (without {', '.join(result.missing_layers)}; see muniment doctor)"
@@ -232,7 +232,7 @@ def _enforcement(result: RememberResult) -> str:
 
 @contextmanager
 def _progress() -> Iterator[Observer]:
-    """A line on a terminal that says what the agent is doing; nothing elsewhere."""
+    """Show on a terminal, in one line, the last tool call of the agent."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -257,7 +257,7 @@ def _telling(update: Callable[[str], None]) -> Observer:
 # `muniment tool`: the five tools as JSON lines, for harnesses in any language.
 
 MAX_LINE_BYTES: Final = 64 << 20
-"""Bytes of one request line; longer input ends the program."""
+"""Maximum bytes of one request line; a longer line ends the program."""
 
 
 @command("", has_json=False)
@@ -266,16 +266,17 @@ def tool(
     root: Roots = None,
     policy: PolicyName = None,
     symlinks: Symlinks = None,
-    state: Annotated[Path | None, typer.Option(help="Directory for what Muniment keeps.")] = None,
+    state: Annotated[Path | None, typer.Option(help="Directory for the state of Muniment.")] = None,
     in_process: Annotated[
-        bool, typer.Option("--in-process", help='Without a worker; the policy must say require = "none".')
+        bool,
+        typer.Option("--in-process", help='Run without a worker; the policy must contain require = "none".'),
     ] = False,
-    commit: Annotated[bool, typer.Option("--commit", help="Commit at the end of input.")] = False,
+    commit: Annotated[bool, typer.Option("--commit", help="Commit the changes at the end of input.")] = False,
 ) -> int:
-    """Answer tool calls given as JSON lines.
+    """Run tool calls given as JSON lines.
 
-    Each line of standard input is an object with "tool" and "args"; each answer is one with
-    "verdict", "code" and "text". Directories are bound with --root; the default ones are not used.
+    Each line of standard input is an object with "tool" and "args"; each response is one with "verdict",
+    "code" and "text". Bind directories with --root; the default ones are not used.
     """
     from muniment.sandbox.sandbox import Sandbox
     from muniment.settings import load_configured, parse_roots, read_settings
@@ -285,11 +286,17 @@ def tool(
     with Sandbox(loaded, roots, symlinks=links, state=state, in_process=in_process) as box:
         while line := sys.stdin.buffer.readline(MAX_LINE_BYTES + 1):
             if len(line) > MAX_LINE_BYTES:
-                _print({"verdict": "error", "code": "too_large", "text": "the line is too long"})
+                _print(
+                    {
+                        "verdict": "error",
+                        "code": "too_large",
+                        "text": "the line is too long: at most 64 MiB are allowed",
+                    }
+                )
                 return 1
             if line.strip():
                 _print(_answer(box, line))
-        if commit:  # On standard error: standard output holds one answer a request.
+        if commit:  # On standard error: standard output contains one response per request.
             done = box.commit()
             for told in (*(f"committed: {change.path}" for change in done.changes), *done.notes):
                 print(visible(told), file=sys.stderr)
@@ -302,7 +309,7 @@ def _answer(box: Sandbox, line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         request = None
     if not isinstance(request, dict) or set(request) != {"tool", "args"}:
-        text = 'a request is a JSON object {"tool": …, "args": {…}} on one line'
+        text = 'invalid request: expected a JSON object {"tool": …, "args": {…}} on one line'
         return {"verdict": "error", "code": "bad_arguments", "text": text}
     outcome = box.call(request["tool"], request["args"])
     return {"verdict": outcome.verdict, "code": outcome.code, "text": outcome.text}

@@ -1,16 +1,17 @@
-"""`muniment setup` and `uninstall`: into the settings of coding tools, shown first, and out again.
+"""Implement `muniment setup` and `uninstall`: edit the settings of coding tools, after a preview.
 
-S1 Nothing is written without a `yes`, of a person at a terminal or by `--yes`.
-S2 What is shown is what is written, and nothing else of the file: other lines may hold keys.
-S3 A file that changed between look and answer is looked at anew, and written only if that comes to the same.
-S4 `--remove` gives back the very bytes where nothing else changed since; else it takes out ours, and leaves
-   the rest as others made it.
-S5 `--remove` also removes the directories that setup made, if nothing else lies in them.
+S1 Nothing is written without confirmation, by a user at a terminal or by `--yes`.
+S2 The preview shows exactly what is written, and no other line of the file: other lines may contain keys.
+S3 A file that changed between preview and confirmation is read again. It is written only if the change is
+   still the same.
+S4 `--remove` restores the original bytes if nothing else changed since. Otherwise it removes Muniment's
+   entries and leaves the rest unchanged.
+S5 `--remove` also removes the directories that setup created, if they contain nothing else.
 
-U1 What there is is shown first; nothing is done without a `yes`.
-U2 The memory goes only if that is asked for by itself: by `--erase-memory`, and at a terminal by a second
-   answer. Then only what Muniment makes in its home goes; other files there, and memory in directories that
-   were bound from elsewhere, stay, and are named.
+U1 The existing installation is shown first; nothing is done without confirmation.
+U2 The memory is removed only on a separate request: by `--erase-memory`, and at a terminal by a second
+   confirmation. Then only the files that Muniment creates in its home are removed. Other files there, and
+   memory in directories that were bound from other places, stay and are listed.
 U3 A daemon is never ended; while one runs no memory is erased.
 """
 
@@ -63,24 +64,24 @@ if TYPE_CHECKING:
     from muniment.settings import Settings
 
 START_SECONDS: Final = 30.0
-"""Seconds that the program may take to say its version; it takes half a second."""
+"""Maximum seconds for the program to print its version; it takes half a second."""
 
 _TRIES: Final = 3
-"""Looks at a file that its own program keeps writing."""
+"""Maximum reads of a file that another program keeps changing."""
 
 _BOM: Final = "\ufeff"
 
 _SECRET: Final = re.compile(
     r'(?i)("?[\w.-]*(?:key|token|secret|passw|auth)[\w.-]*"?\s*[:=]\s*)("(?:\\.|[^"\\])*"|\S+)'
 )
-"""A member whose name says that its value is nobody's business."""
+"""A member with a private value, recognised by its name."""
 
 _TEMPORARY: Final = re.compile(r"/uv/(?:archive|environments|builds)-v\d+/|/\.cache/pipx/|/pipx/\.cache/")
-"""In the path of an environment that `uvx` or `pipx run` made, and may clear away."""
+"""Matches the path of a temporary environment that `uvx` or `pipx run` created and may delete."""
 
 
 class Piece(NamedTuple):
-    """A piece of a change: the line at which it is, what goes and comes there, and what is shown of both."""
+    """A piece of a change: its line, the removed and the added text, and the preview of both."""
 
     line: int
     gone: str
@@ -90,14 +91,14 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SettingsChange:
-    """What is to become of a settings file.
+    """The pending change of a settings file.
 
     Attributes:
-        part: what it has of ours.
+        part: describes Muniment's entries in the file.
         file: as it was read.
-        after: what it is to hold; None: it goes.
-        pieces: what is shown of that.
-        before: what `--remove` would give back.
+        after: the new content; None: the file is removed.
+        pieces: the preview of the change.
+        before: the content that `--remove` restores.
     """
 
     part: Part
@@ -108,12 +109,12 @@ class SettingsChange:
 
     @property
     def words(self) -> list[tuple[str, str]]:
-        """What goes and comes, wherever in the file."""
+        """Return the removed and added texts, without their positions."""
         return [(piece.gone, piece.come) for piece in self.pieces]
 
     @property
     def lines(self) -> list[str]:
-        """The change as a person reads it, without a line that is not ours (S2)."""
+        """Return the preview of the change, without other lines of the file (S2)."""
         lines = []
         for piece in self.pieces:
             lines.append(f"@@ line {piece.line} @@")
@@ -122,24 +123,24 @@ class SettingsChange:
         return lines
 
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking; needed where there is no terminal.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation; required without a terminal.")]
 
 
 def _not_done(given: Mapping[str, Any]) -> str:
-    return f"{'not taken out of' if given['remove'] else 'not set up:'} {TOOLS[given['tool']].title}"
+    return f"{'not removed from' if given['remove'] else 'not set up:'} {TOOLS[given['tool']].title}"
 
 
 @command(_not_done)
 def setup(
     *,
     tool: Annotated[ToolName, typer.Argument(metavar="TOOL")],
-    remove: Annotated[bool, typer.Option("--remove", help="Take out what an earlier setup put in.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove what an earlier setup added.")] = False,
     yes: Yes = False,
     json: Json = False,
 ) -> Report:
-    """Put the MCP server and the recall hook into the settings of a coding tool.
+    """Add the MCP server and the recall hook to the settings of a coding tool.
 
-    The change is shown first, and nothing is written before you say yes.
+    The change is shown first; nothing is written before you confirm it.
     """
     require_setup_here()
     home = settings_of().home
@@ -155,7 +156,7 @@ def setup(
     elif not changes and remove:
         setting.forget()
     files = [{"path": printable(str(each.file.named)), "change": each.lines} for each in changes]
-    refused = "nothing was written; to write this: answer yes at a terminal, or give --yes"
+    refused = "nothing was written; to write this: answer yes at a terminal, or use --yes"
     return Report(
         {"tool": tool.value, "status": status, "files": files, "notes": notes},
         _done_lines(setting, status),
@@ -165,23 +166,22 @@ def setup(
 
 
 def require_setup_here() -> None:
-    """Raise on Windows, where nothing tells whose a settings file is (F2 of `setup_files`).
+    """Check that this is not Windows, where the owner of a settings file is unknown (F2 of `files`).
 
     Raises:
         ConfigInvalid: this is Windows.
     """
     if IS_WINDOWS:
         raise ConfigInvalid(
-            "this does not run on Windows; put the server and the hook there by hand, or take them out "
-            "(docs/setup.md)"
+            "not supported on Windows; add or remove the server and the hook by hand (docs/setup.md)"
         )
 
 
 def find_program(home: Path) -> Program:
-    """How this program is started from anywhere.
+    """Find the command that starts this program from any directory.
 
     Raises:
-        ConfigInvalid: no way is found that works without what is set in this shell.
+        ConfigInvalid: no command works without the variables of this shell.
     """
     beside = Path(sys.executable).absolute().with_name(NAME)
     called = Path(sys.argv[0])
@@ -191,7 +191,7 @@ def find_program(home: Path) -> Program:
     for words in candidates:
         try:
             words[0].encode()
-            done = subprocess.run(  # noqa: S603  this very program
+            done = subprocess.run(  # noqa: S603  this program itself
                 [*words, "--version"],
                 env=usual,
                 cwd="/",
@@ -205,20 +205,20 @@ def find_program(home: Path) -> Program:
         if done.returncode == 0 and done.stdout.startswith(f"{NAME} ".encode()):
             return Program(tuple(words), str(home) if os.environ.get(HOME_VARIABLE) else None)
     raise ConfigInvalid(
-        f"{NAME} cannot be started from elsewhere, as a coding tool would; install it, such as with: "
+        f"{NAME} cannot be started from another directory, as a coding tool does; install it, such as with: "
         f"pip install '{NAME}[mcp]'"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A tool that is set up, or whose set-up is taken back.
+    """The setup of a tool, or its removal.
 
     Attributes:
-        name: of the tool, as it is typed.
-        tool: which.
+        name: of the tool, as typed by the user.
+        tool: its description.
         home: `$MUNIMENT_HOME`.
-        program: what is put in; None: ours is taken out.
+        program: the command to add; None: remove Muniment's entries.
     """
 
     name: str
@@ -227,18 +227,18 @@ class Setting:
     program: Program | None
 
     def changes(self) -> list[SettingsChange]:
-        """What is to be done; empty: nothing.
+        """Return the required changes; empty if there are none.
 
         Raises:
-            ConfigInvalid: a file is not the user's alone, cannot be read, or cannot be edited.
+            ConfigInvalid: a file does not belong to the user alone, or cannot be read or edited.
         """
         return [each for part in self._parts() if (each := self._change(part)) is not None]
 
     def write(self, changes: list[SettingsChange]) -> None:
-        """Do it.
+        """Write the changes.
 
         Raises:
-            ConfigInvalid: it cannot be done, or is something else by now (S3). What was written before stays.
+            ConfigInvalid: a change cannot be written, or is outdated (S3). Earlier writes stay.
         """
         made: list[MadeDirectory] = []
         try:
@@ -251,7 +251,7 @@ class Setting:
             self.forget()
 
     def notes(self) -> list[str]:
-        """What a person should know besides."""
+        """Return remarks for the user."""
         read = [(part, self._document(part)) for part in self._parts()]
         notes = [note for part, document in read for note in part.notes_of_own(document)]
         if self.program is None:
@@ -259,19 +259,19 @@ class Setting:
         notes += [note for part, document in read for note in part.notes(document)]
         directory = self._parts()[-1].file.parent
         if not directory.is_dir():
-            notes.append(f"there is no {directory}: {self.tool.title} was never started here")
+            notes.append(f"{directory} does not exist: {self.tool.title} was never started here")
         first = self.program.words[0]
         if _TEMPORARY.search(first):
             notes.append(
-                f"{first} is a temporary environment and may be cleared away; better: uv tool install "
-                f"'{NAME}[mcp]', and run this again with that"
+                f"{first} is in a temporary environment that may be deleted; better: uv tool install "
+                f"'{NAME}[mcp]', then run this again"
             )
         if importlib.util.find_spec("mcp") is None:
-            notes.append(f"the server needs more than is installed: pip install '{NAME}[mcp]'")
+            notes.append(f"the server needs the extra `mcp`: pip install '{NAME}[mcp]'")
         return notes
 
     def forget(self) -> None:
-        """Keep no file any longer, and remove the directories that setup made and nothing needs (S5)."""
+        """Delete the saved files, and the directories that setup created and that are now unused (S5)."""
         kept = [self._kept(part) for part in self._parts()]
         unused = {directory for each in kept for directory in each.unused_directories()}
         for each in kept:
@@ -279,11 +279,11 @@ class Setting:
         remove_directories(unused)
 
     def files(self) -> list[Path]:
-        """The settings files of the tool, there or not."""
+        """Return the paths of the tool's settings files, existing or not."""
         return [part.file for part in self._parts()]
 
     def is_there(self) -> list[Path]:
-        """Those of them that have anything of ours; raises as `changes`."""
+        """Return the settings files with entries of Muniment; raise as `changes`."""
         return [part.file for part in self._parts() if part.is_ours_in(self._document(part))]
 
     def _parts(self) -> tuple[Part, ...]:
@@ -303,15 +303,11 @@ class Setting:
             raise self._broken(part, file, error) from None
 
     def _broken(self, part: Part, file: SettingsFile, error: ConfigInvalid) -> ConfigInvalid:
-        by_hand = (
-            "" if self.program is None else f"; or put this there yourself:\n{part.pasted(self.program)}"
-        )
-        return ConfigInvalid(
-            f"{file.shown} {error}; nothing was written; mend it and run this again{by_hand}"
-        )
+        by_hand = "" if self.program is None else f"; or add this yourself:\n{part.pasted(self.program)}"
+        return ConfigInvalid(f"{file.shown} {error}; nothing was written; fix it and run this again{by_hand}")
 
     def _change(self, part: Part) -> SettingsChange | None:
-        """What is to become of a file; None: nothing."""
+        """Return the change of a file; None if it does not change."""
         file = read_settings_file(part.file)
         bom, text = _text_of(file)
         document = self._parsed(part, file, text)
@@ -334,7 +330,7 @@ class Setting:
             raise self._broken(part, file, error) from None
         if not put:
             return None
-        # At the first setup an entry that is there is a person's own, and one that was killed wrote nothing.
+        # At the first setup, an existing entry belongs to the user; a setup that was killed wrote nothing.
         is_first = existed is None or file.content == original
         before_ours = plain if taken and not is_first else file.content
         return SettingsChange(part, file, (bom + after).encode(), put, before_ours)
@@ -346,7 +342,7 @@ class Setting:
             return {}
 
     def _elsewhere(self, part: Part) -> set[str]:
-        """Events whose hook stands in another file of the tool."""
+        """Return the events whose hook is in another file of the tool."""
         others = [each for each in self._parts() if each.file != part.file]
         return {event for each in others for event in each.events_in(self._document(each))}
 
@@ -354,7 +350,7 @@ class Setting:
         change: SettingsChange | None = shown
         for _ in range(_TRIES):
             if change is None:
-                return  # Somebody else has done it.
+                return  # Another process has written it.
             if change.words != shown.words:
                 break
             try:
@@ -363,7 +359,9 @@ class Setting:
                 change = self._change(shown.part)
             else:
                 return
-        raise ConfigInvalid(f"{shown.file.shown} was changed meanwhile; run this again and look at it again")
+        raise ConfigInvalid(
+            f"{shown.file.shown} was changed by another program; run this again and check the new preview"
+        )
 
     def _write(self, change: SettingsChange, made: list[MadeDirectory]) -> None:
         kept = self._kept(change.part)
@@ -383,23 +381,23 @@ class Setting:
 
 
 def _text_of(file: SettingsFile) -> tuple[str, str]:
-    """The mark of its byte order, if it has one, and its text.
+    """Return the byte order mark of a file, if it has one, and its text.
 
     Raises:
-        ConfigInvalid: it is no UTF-8.
+        ConfigInvalid: it is not UTF-8.
     """
     try:
         text = (file.content or b"").decode()
     except UnicodeDecodeError:
-        raise ConfigInvalid(f"{file.shown} is no UTF-8; nothing was written") from None
+        raise ConfigInvalid(f"{file.shown} is not UTF-8; nothing was written") from None
     return (_BOM, text[1:]) if text.startswith(_BOM) else ("", text)
 
 
 def _edited(part: Part, text: str, edits: Iterable[Edit]) -> tuple[str, tuple[Piece, ...]]:
-    """A text after edits, and what each of them changed.
+    """Return a text after edits, and the pieces that changed.
 
     Raises:
-        ConfigInvalid: one of them cannot be made.
+        ConfigInvalid: an edit cannot be applied.
     """
     pieces = []
     for edit in edits:
@@ -410,7 +408,7 @@ def _edited(part: Part, text: str, edits: Iterable[Edit]) -> tuple[str, tuple[Pi
 
 
 def _piece(part: Part, text: str, after: str) -> Piece:
-    """What an edit changed. What is nobody's business is masked before, lest a half of it be shown."""
+    """Return the piece that an edit changed. Private values are masked first, so no part is shown."""
     known = [part.secrets_in(part.form.parse(each)) for each in (text, after)]
     secrets = known[0] | known[1]
     _, *shown = _difference(*(part.form.masked(each, secrets) for each in (text, after)))
@@ -419,7 +417,7 @@ def _piece(part: Part, text: str, after: str) -> Piece:
 
 
 def _difference(text: str, after: str) -> tuple[int, str, str]:
-    """Where two texts differ; if they do so by whole lines, from the beginning of one on."""
+    """Return where two texts differ; whole lines if only whole lines differ."""
     begin = _alike(text, after)
     rest = _alike(text[begin:][::-1], after[begin:][::-1])
     gone, come = (each[begin : len(each) - rest] for each in (text, after))
@@ -429,10 +427,10 @@ def _difference(text: str, after: str) -> tuple[int, str, str]:
         and (gone + come)[:1] not in {",", "\n"}
         and (gone + come)[-1:] == text[begin - 1]
     ):
-        begin -= 1  # The same piece, told from one character before.
+        begin -= 1  # The same piece, starting one character earlier.
         gone, come = (text[begin] + each[:-1] if each else "" for each in (gone, come))
     while gone and come and begin and text[begin - 1] not in '"\n':
-        begin -= 1  # A value that takes the place of another is shown whole.
+        begin -= 1  # Show a replaced value completely.
         gone, come = text[begin] + gone, text[begin] + come
     while gone and come and rest and text[len(text) - rest] not in '"\n':
         gone, come = gone + text[len(text) - rest], come + text[len(text) - rest]
@@ -441,7 +439,7 @@ def _difference(text: str, after: str) -> tuple[int, str, str]:
 
 
 def _alike(one: str, other: str) -> int:
-    """Characters with which both begin. Cost: some comparisons of slices, no step for each character."""
+    """Return the length of the common prefix. Cost: some comparisons of slices."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -457,51 +455,51 @@ def _masked(found: re.Match[str]) -> str:
 
 
 def _show(changes: list[SettingsChange]) -> None:
-    """The changes, before anybody is asked."""
+    """Print the changes, before the user is asked."""
     for change in changes:
         what = "new file" if change.file.content is None else "file"
-        say(f"{'file that goes' if change.after is None else what} {change.file.shown}")
+        say(f"{'file to remove' if change.after is None else what} {change.file.shown}")
         for line in change.lines:
             say(coloured(line, {"+": "green", "-": "red"}.get(line[0], "dim")))
 
 
 def _agrees(question: str) -> bool:
-    """Whether a person at a terminal says yes (S1, U1)."""
+    """Return whether a user at a terminal confirms (S1, U1)."""
     return is_asked_on_terminal() and says_yes(f"{question} [y/N] ")
 
 
 def _done_lines(setting: Setting, status: str) -> Iterator[str]:
     title = setting.tool.title
     if status == "unchanged" and setting.program is None:
-        yield f"the settings of {title} hold nothing of Muniment"
+        yield f"the settings of {title} do not contain Muniment"
     elif status == "unchanged":
-        yield f"{title} is set up already"
+        yield f"{title} is already set up"
     elif status == "removed":
-        yield f"taken out of {title}"
+        yield f"removed from {title}"
     elif status == "written":
-        yield f"{title} is set up; what its files held is kept in {setting.home / 'setup'}"
+        yield f"{title} is set up; the previous files are saved in {setting.home / 'setup'}"
         for step in setting.tool.then:
             yield f"  {step}"
-        yield f"  to take it back: {NAME} setup {setting.name} --remove"
+        yield f"  to undo it: {NAME} setup {setting.name} --remove"
 
 
 # -- uninstall --------------------------------------------------------------------------------------
 
 _OURS: Final = ("user", "projects", "projects.json", "state", "policies", "setup", "config.toml")
-"""What Muniment makes in its home."""
+"""The files and directories that Muniment creates in its home."""
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What there is of Muniment on this machine, for this user.
+    """The parts of Muniment on this machine, for this user.
 
     Attributes:
-        settings: where home is, and what is bound.
-        tools: what has entries of ours, with the files.
-        runs: a daemon does.
-        entries: markdown files of the memory in the home.
-        stays: what of the home would not go with the memory, or lies elsewhere, and why.
-        notes: what could not be looked at, or was set up otherwise.
+        settings: the home and the bound roots.
+        tools: tools with entries of Muniment, with the files.
+        runs: a daemon runs.
+        entries: number of markdown files of the memory in the home.
+        stays: files that are not removed with the memory, or are outside of the home, with the reason.
+        notes: problems, such as files that were set up with other variables.
     """
 
     settings: Settings
@@ -518,13 +516,13 @@ def uninstall(
     yes: Yes = False,
     erase_memory: Annotated[
         bool,
-        typer.Option("--erase-memory", help="Erase the memory too, for good; you are asked a second time."),
+        typer.Option("--erase-memory", help="Also erase the memory permanently, after a second question."),
     ] = False,
     json: Json = False,
 ) -> Report:
-    """Take Muniment out of the coding tools; the memory stays.
+    """Remove Muniment from the coding tools; the memory stays.
 
-    What there is, what goes and what stays is shown first.
+    The command first shows the existing parts, the removed ones and those that stay.
     """
     require_setup_here()
     done: list[str] = []
@@ -535,7 +533,7 @@ def uninstall(
         _tell(found, erase_memory=erase_memory)
     if erase_memory:
         _check_erasable(found)
-    agreed = yes or not found.tools or (not json and _agrees("take it out of these tools?"))
+    agreed = yes or not found.tools or (not json and _agrees("remove it from these tools?"))
     for setting, _ in found.tools if agreed else ():
         setting.write(setting.changes())
         done.append(setting.name)
@@ -558,7 +556,7 @@ def uninstall(
 
 
 def look() -> Installed:
-    """What there is.
+    """Find the parts of Muniment on this machine.
 
     Raises:
         ConfigInvalid: the home cannot be used.
@@ -578,21 +576,21 @@ def look() -> Installed:
             continue
         tools += [(setting, files)] if files else []
     notes += [
-        f"{each.named} was set up with other variables; set them, then: {NAME} setup {each.tool} --remove"
+        f"{each.named} was set up with other variables; set these, then: {NAME} setup {each.tool} --remove"
         for each in kept_files(settings.home / "setup")
         if each.named not in usual and each.named.exists()
     ]
     memory = (settings.home / "user", settings.home / "projects")
     entries = sum(1 for each in memory for path in each.rglob("*.md") if path.name != "MEMORY.md")
     stays = [f"{path} (bound to {scope})" for scope, path in settings.roots.items()]
-    stays += [f"{path} (not made by {NAME}, or a link)" for path in _foreign(settings.home)]
+    stays += [f"{path} (not created by {NAME}, or a link)" for path in _foreign(settings.home)]
     return Installed(
         settings, tuple(tools), _daemon_runs(settings.state), entries, tuple(stays), tuple(notes)
     )
 
 
 def _foreign(home: Path) -> list[Path]:
-    """What lies in a home and is not ours to erase."""
+    """Return the files in a home that Muniment did not create, and links."""
     here = list(home.iterdir()) if home.is_dir() else []
     projects = home / "projects"
     inside = list(projects.iterdir()) if projects in here and not projects.is_symlink() else []
@@ -607,7 +605,7 @@ def _is_project(path: Path) -> bool:
 
 
 def _daemon_runs(state: Path) -> bool:
-    """Whether a daemon holds the lock of a state directory."""
+    """Return whether a daemon holds the lock of a state directory."""
     from muniment.store.state import try_lock
 
     with ExitStack() as held:
@@ -619,26 +617,26 @@ def _daemon_runs(state: Path) -> bool:
 
 
 def _check_erasable(found: Installed) -> None:
-    """Raise unless the home may be erased (U2, U3).
+    """Check that the home may be erased (U2, U3).
 
     Raises:
-        ConfigInvalid: a daemon runs, or the home is not one of ours.
+        ConfigInvalid: a daemon runs, or the directory is not a home of Muniment.
     """
     home = found.settings.home
     if found.runs:
-        raise ConfigInvalid(f"a daemon runs for {home}; end it first, then run this again; nothing was done")
+        raise ConfigInvalid(f"a daemon runs for {home}; stop it first, then run this again; nothing was done")
     is_bare = home.is_dir() and not _foreign(home)
     if not is_bare and not (found.settings.state / "ledger.db").is_file():
-        raise ConfigInvalid(f"{home} holds no ledger of {NAME}; nothing was erased")
+        raise ConfigInvalid(f"{home} contains no ledger of {NAME}; nothing was erased")
     if Path.home().resolve().is_relative_to(home.resolve()):
-        raise ConfigInvalid(f"{home} is or holds your home directory; erase what you mean by hand")
+        raise ConfigInvalid(f"{home} is or contains your home directory; erase the files by hand")
 
 
 def _erase(home: Path) -> None:
-    """Erase what Muniment makes in its home; the state last, by which it is known as a home.
+    """Erase what Muniment creates in its home; the state last, which identifies the home.
 
     Raises:
-        ConfigInvalid: something cannot be removed; what is left can be erased by asking again.
+        ConfigInvalid: a file cannot be removed; run the command again to erase the rest.
     """
     foreign = set(_foreign(home))
     targets = [each for each in (home / name for name in _OURS) if each not in foreign]
@@ -656,19 +654,19 @@ def _erase(home: Path) -> None:
             if directory.is_dir() and not directory.is_symlink() and not any(directory.iterdir()):
                 directory.rmdir()
     except OSError as error:
-        raise ConfigInvalid(f"{error.filename} cannot be removed: {error.strerror}; run this again") from None
+        raise ConfigInvalid(f"cannot remove {error.filename}: {error.strerror}; run this again") from None
 
 
 def _tell(found: Installed, *, erase_memory: bool) -> None:
-    """What there is, and what is about to become of it (U1)."""
+    """Print the existing parts, and the planned change of each (U1)."""
     for setting, files in found.tools:
-        say(on_one_line(f"goes: the entries in {setting.tool.title} ({', '.join(map(str, files))})"))
+        say(on_one_line(f"to remove: the entries in {setting.tool.title} ({', '.join(map(str, files))})"))
     if not found.tools:
         say("no coding tool has entries of Muniment")
     if found.runs:
-        say("stays: the daemon that runs; end it where it was started")
+        say("stays: the running daemon; stop it where it was started")
     if found.settings.home.exists():
-        what = "goes for good, if you say yes again" if erase_memory else "stays"
+        what = "to erase permanently, after a second question" if erase_memory else "stays"
         say(
             on_one_line(
                 f"{what}: {found.settings.home}, with {found.entries} entries, their history and settings"
@@ -682,11 +680,11 @@ def _tell(found: Installed, *, erase_memory: bool) -> None:
 
 def _left_lines(found: Installed, done: list[str], *, erased: bool) -> Iterator[str]:
     if done:
-        yield f"taken out of {', '.join(done)}"
+        yield f"removed from {', '.join(done)}"
     elif found.tools:
-        yield "nothing was changed; answer yes at a terminal, or give --yes"
+        yield "nothing was changed; answer yes at a terminal, or use --yes"
     if erased:
         yield on_one_line(f"erased: the memory in {found.settings.home}")
     elif found.settings.home.exists():
-        yield f"to erase the memory too: {NAME} uninstall --erase-memory"
+        yield f"to also erase the memory: {NAME} uninstall --erase-memory"
     yield f"to remove the program: pip uninstall {NAME}, or uv tool uninstall {NAME}, as you installed it"

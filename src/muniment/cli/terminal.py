@@ -1,4 +1,4 @@
-"""What commands do at a terminal: how they speak and ask, a bar for long work, a named file, and Ctrl-C."""
+"""Read from and write to a terminal: output, progress, questions, input files and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from muniment.errors import Cancelled, ConfigInvalid, MunimentError, printable
 if TYPE_CHECKING:
     from muniment.cancelling import Cancel
 
-# -- report ------------------------------------------------------------------------------------------
-#
-# How commands speak: one JSON document, or a line or two that a person can act on.
+# -- output ------------------------------------------------------------------------------------------
 
 LOG_VARIABLE: Final = "MUNIMENT_LOG"
 
@@ -30,17 +28,17 @@ _COLOURS: Final = {"red": "31;1", "green": "32", "yellow": "33", "dim": "2"}
 """Select Graphic Rendition; ECMA-48, 8.3.117."""
 
 _BREAK: Final = re.compile("[\r\n\u2028\u2029]")
-"""What would begin another line; `visible` leaves it, since texts have lines."""
+"""Characters that start another line; `visible` does not escape them, since texts have lines."""
 
 EXIT_FAILED: Final = 1
-"""Refused or failed, with a stable code."""
+"""The command was rejected or failed, with a stable code."""
 
 EXIT_CANCELLED: Final = 130
-"""What a shell reports for a program that Ctrl-C ended."""
+"""The code that a shell reports for a program that Ctrl-C ended."""
 
 
 def configure_logging() -> None:
-    """Send events to standard error if `MUNIMENT_LOG` names a level; else they go nowhere."""
+    """Send log events to standard error if `MUNIMENT_LOG` contains a level; otherwise drop them."""
     level = logging.getLevelNamesMapping().get(os.environ.get(LOG_VARIABLE, "").upper())
     logger = logging.getLogger("muniment")
     logger.propagate = False
@@ -53,19 +51,19 @@ def configure_logging() -> None:
 
 
 def print_document(document: dict[str, Any], *, indent: int | None = 2) -> None:
-    """One JSON document on standard output; in ASCII, so that no terminal and no encoding can spoil it."""
+    """Print one JSON document on standard output, in ASCII: safe in every terminal and encoding."""
     say(json.dumps(document, indent=indent))
 
 
 def say(text: str) -> None:
-    """A line on standard output."""
+    """Print a line on standard output."""
     with output():
         print(text)
 
 
 @contextmanager
 def output() -> Iterator[None]:
-    """Around what writes to standard output. A failure there changes no exit code: what was done is done."""
+    """Handle failures of standard output in the block. They change no exit code: the work is already done."""
     try:
         yield
         sys.stdout.flush()
@@ -73,11 +71,11 @@ def output() -> Iterator[None]:
         _drop_output()
     except OSError as error:
         _drop_output()
-        print(f"standard output cannot be written: {error.strerror}", file=sys.stderr)
+        print(f"cannot write standard output: {error.strerror}", file=sys.stderr)
 
 
 def coloured(text: str, colour: str) -> str:
-    """`text` on one line, such that nothing in it steers a terminal; in a colour where output is one."""
+    """Return `text` as one line without control characters; in a colour if output is a terminal."""
     shown = _BREAK.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", visible(text))
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return shown
@@ -85,13 +83,13 @@ def coloured(text: str, colour: str) -> str:
 
 
 def say_notes(notes: Iterable[str]) -> None:
-    """What a person should know besides, a line each, on standard error."""
+    """Print each note as a line on standard error."""
     for note in notes:
         print(f"note: {on_one_line(note)}", file=sys.stderr)
 
 
 def _drop_output() -> None:
-    """Send what is still buffered nowhere, or the interpreter would fail on it at exit."""
+    """Discard the buffered output; otherwise the interpreter would fail on it at exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)
@@ -105,14 +103,14 @@ def print_failure(
     blank: Mapping[str, Any] = MappingProxyType({}),
     indent: int | None = 2,
 ) -> int:
-    """Say that `what` failed and why; the exit code for it.
+    """Print the failure of a command; return its exit code.
 
     Args:
-        error: why.
-        as_json: as a document instead of a line.
-        what: what did not happen, for the line; empty: it is of the error alone.
-        blank: the other keys of the document, so that it has them in every case.
-        indent: of the document; None: it is one line.
+        error: the cause.
+        as_json: print a document instead of a line.
+        what: prefix of the line, such as "not saved"; empty: print the error alone.
+        blank: the other keys of the document, so that every document has the same keys.
+        indent: of the document; None: one line.
     """
     is_cancelled = isinstance(error, Cancelled)
     if as_json:
@@ -130,16 +128,16 @@ def print_failure(
 
 @contextmanager
 def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Show how far some work has come, on standard error while the block runs; gone afterwards.
+    """Show the progress of some work on standard error while the block runs; removed afterwards.
 
     Args:
-        what: is done, such as `importing`.
-        total: how many steps it has; None: nobody knows.
+        what: the work, such as `importing`.
+        total: its number of steps; None: unknown.
 
     Yields:
-        What is told how many more steps were done.
+        A function that advances the bar by a number of steps.
 
-    Cost: elsewhere than on a terminal none; there `rich` is loaded, some 100 ms.
+    Cost: none if standard error is not a terminal; otherwise `rich` is loaded, about 100 ms.
     """
     if not sys.stderr.isatty():
         yield lambda _: None
@@ -163,10 +161,10 @@ def draw(
     """Draw tables on a terminal.
 
     Args:
-        tables: of each its heads, and its rows with their styles.
-        above: a line above them.
+        tables: for each table its column titles, and its rows with their styles.
+        above: a line above the tables.
 
-    Cost: `rich` is loaded, some 100 ms.
+    Cost: `rich` is loaded, about 100 ms.
     """
     from rich.console import Console
     from rich.table import Table
@@ -183,17 +181,15 @@ def draw(
 
 
 # -- questions ---------------------------------------------------------------------------------------
-#
-# What a person is asked.
 
 
 def is_asked_on_terminal() -> bool:
-    """Whether somebody is there to look and to answer."""
+    """Return whether standard input and output are terminals, so that a user can answer."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def says_yes(question: str) -> bool:
-    """Whether the answer is yes."""
+    """Ask a yes-or-no question; return whether the answer is yes."""
     print(question, end="", flush=True)  # `input` would write it to standard error.
     try:
         return input().strip().casefold() in {"y", "yes"}
@@ -201,16 +197,14 @@ def says_yes(question: str) -> bool:
         return False
 
 
-# -- named file --------------------------------------------------------------------------------------
-#
-# A file that a person named on the command line, or standard input for `-`.
+# -- input file --------------------------------------------------------------------------------------
 
 
 def read_named(path: Path, limit: int) -> bytes:
-    """All of it.
+    """Return the content of a file given on the command line, or of standard input for `-`.
 
     Raises:
-        ConfigInvalid: it cannot be read, or holds more than `limit` bytes.
+        ConfigInvalid: it cannot be read, or contains more than `limit` bytes.
     """
     shown = printable(str(path))
     try:
@@ -220,20 +214,20 @@ def read_named(path: Path, limit: int) -> bytes:
             with path.open("rb") as file:
                 content = file.read(limit + 1)
     except OSError as error:
-        raise ConfigInvalid(f"{shown} cannot be read: {error.strerror}") from error
+        raise ConfigInvalid(f"cannot read {shown}: {error.strerror}") from error
     if len(content) > limit:
-        raise ConfigInvalid(f"{shown} holds more than {limit} bytes")
+        raise ConfigInvalid(f"{shown} is too long: at most {limit} bytes are allowed")
     return content
 
 
 # -- interrupt ---------------------------------------------------------------------------------------
 #
-# Ctrl-C: in commands that write it cancels, and what has begun to write runs to its end.
+# Ctrl-C cancels a command that writes; a write that has started is completed.
 
 
 @contextmanager
 def on_signals(act: Callable[..., object] | signal.Handlers, *numbers: signal.Signals) -> Iterator[None]:
-    """Have signals call this for the time of the block; `SIG_DFL`: they end the process, even in a wait."""
+    """Handle signals with `act` during the block; `SIG_DFL`: they end the process, even during a wait."""
     before = {number: signal.signal(number, act) for number in numbers}
     try:
         yield
@@ -244,7 +238,7 @@ def on_signals(act: Callable[..., object] | signal.Handlers, *numbers: signal.Si
 
 @contextmanager
 def cancel_on_interrupt() -> Iterator[Cancel]:
-    """A token that Ctrl-C sets, for the time of the block."""
+    """Yield a token that Ctrl-C cancels, for the block."""
     from muniment.cancelling import Cancel
 
     with Cancel() as cancel, on_signals(lambda *_: cancel.set(), signal.SIGINT):

@@ -1,4 +1,4 @@
-"""`muniment forget` and `dream`: a memory with a model, and no worker."""
+"""Implement `muniment forget` and `dream`, which use a model but no worker."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from muniment.types import Counts, DreamResult, ForgetResult, KeptEntry
 
 SHOWN_GROUPS: Final = 5
-"""Groups of similar entries that are shown to a person; `--json` has all."""
+"""Maximum number of groups of similar entries in the text output; `--json` contains all."""
 
 
 @command("nothing forgotten")
 def forget(
     *,
-    words: Annotated[list[str], typer.Argument(help="The path of an entry, or what is meant in words.")],
-    scope: Annotated[str | None, typer.Option(help="The one scope to look in.")] = None,
+    words: Annotated[list[str], typer.Argument(help="The path of an entry, or a description of it.")],
+    scope: Annotated[str | None, typer.Option(help="Search only this scope.")] = None,
     where: MemoryFlags,
     flags: ModelFlags,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only shown what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Apply the change (default: preview only).")] = False,
 ) -> Report:
-    """Forget an entry, or what these words describe; `undo` brings it back until it is erased."""
+    """Forget an entry, by its path or a description; `undo` restores it until it is erased."""
     from muniment.operations import forget as job
     from muniment.types import ForgetRequest
 
@@ -46,12 +46,12 @@ def forget(
 @command("nothing tidied")
 def dream(
     *,
-    scope: Annotated[str | None, typer.Option(help="The one scope to tidy.")] = None,
+    scope: Annotated[str | None, typer.Option(help="Tidy only this scope.")] = None,
     where: MemoryFlags,
     flags: ModelFlags,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only shown what would be.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Apply the change (default: preview only).")] = False,
 ) -> Report:
-    """Tidy the memory: merge what says the same, remove what has expired, count the rest."""
+    """Tidy the memory: merge duplicates, remove expired entries, count other problems."""
     from muniment.operations import dream as job
     from muniment.types import DreamRequest
 
@@ -62,12 +62,12 @@ def dream(
 
 @contextmanager
 def _at_work(where: MemoryFlags, flags: ModelFlags, *, yes: bool) -> Iterator[tuple[Place, Model, Cancel]]:
-    """The memory and the model that are meant, and what Ctrl-C sets; raises as `find_place`.
+    """Open the memory, the model and a token that Ctrl-C cancels; raise as `find_place`.
 
     Args:
         where: the command line.
-        flags: which model it names.
-        yes: it may be written, and so a history is kept where there was none.
+        flags: its model options.
+        yes: the memory may be written, so create a missing history.
     """
     settings = settings_of(where, flags)
     with (
@@ -95,7 +95,7 @@ def _forgotten(result: ForgetResult) -> Iterator[str]:
         yield on_one_line(result.summary)
     yield from _how(result)
     if result.status == "preview" and result.removed_entries:
-        yield "  nothing was removed; to do it, run this again with --yes"
+        yield "  preview only; to remove it, run this again with --yes"
 
 
 def _dreamt(result: DreamResult) -> Iterator[str]:
@@ -103,29 +103,29 @@ def _dreamt(result: DreamResult) -> Iterator[str]:
     for path in result.deduped_paths:
         yield f"{would}merged: {on_one_line(path)}"
     for path in result.expired_paths:
-        yield f"{would}removed, its time is over: {on_one_line(path)}"
+        yield f"{would}removed (expired): {on_one_line(path)}"
     for path in result.ended_paths:
-        yield f"ended, by its own words: {on_one_line(path)}"
+        yield f"ended, according to its text: {on_one_line(path)}"
         yield f"  to remove it: muniment forget {on_one_line(path)} --yes"
     yield from _kept(result.kept)
     for group in result.alike[:SHOWN_GROUPS]:
-        yield f"alike: {', '.join(map(on_one_line, group))}"
+        yield f"similar: {', '.join(map(on_one_line, group))}"
     if len(result.alike) > SHOWN_GROUPS:
-        yield f"  and {len(result.alike) - SHOWN_GROUPS} more groups that are alike; --json names them"
+        yield f"  and {len(result.alike) - SHOWN_GROUPS} more groups of similar entries; --json lists them"
     yield on_one_line(result.summary)
     yield from _counted(result.counts)
     yield from _how(result)
     if result.status == "preview" and (result.deduped_paths or result.expired_paths):
-        yield "  nothing was changed; to do it, run this again with --yes"
+        yield "  preview only; to apply it, run this again with --yes"
 
 
 def _counted(counts: Counts) -> Iterator[str]:
     told = {
         "cannot be read": counts.unreadable,
-        "are alike": counts.near_duplicates,
-        "were given a new text": counts.rewritten,
-        "groups changed meanwhile": counts.rejected,
-        "links lead to nothing": counts.broken_links,
+        "are similar": counts.near_duplicates,
+        "were rewritten": counts.rewritten,
+        "groups changed during the run": counts.rejected,
+        "links are broken": counts.broken_links,
     }
     some = [f"{number} {what}" for what, number in told.items() if number]
     if some:
@@ -133,16 +133,16 @@ def _counted(counts: Counts) -> Iterator[str]:
 
 
 def _kept(kept: Iterable[KeptEntry]) -> Iterator[str]:
-    """What was meant and stays, a line each."""
+    """Format the entries that matched but stay, one line each."""
     for path, reason in kept:
-        yield f"kept: {on_one_line(path)} ({on_one_line(reason)})"
+        yield f"not changed: {on_one_line(path)} ({on_one_line(reason)})"
 
 
 def _how(result: ForgetResult | DreamResult) -> Iterator[str]:
-    """Who decided, how long it took, and how to go on."""
+    """Format who decided, the duration, and how to undo."""
     yield (
         f"  {on_one_line(result.decided_by)}, {result.turns} turns, {result.seconds:.2f} s, "
         f"policy {on_one_line(result.policy)}"
     )
     if result.status == "completed" and result.touched_scopes:
-        yield f"  to take it back: muniment undo {result.task_id}"
+        yield f"  to undo it: muniment undo {result.task_id}"

@@ -1,14 +1,14 @@
-"""Export of the spans of a command, or of the daemon, to an OpenTelemetry collector.
+"""Export the spans of a command, or of the daemon, to an OpenTelemetry collector.
 
-The operator asks for it by `OTEL_TRACES_EXPORTER=otlp`: an endpoint alone, which may stand in an environment
-for the sake of other programs, sends nothing.
+The operator enables it with `OTEL_TRACES_EXPORTER=otlp`. An endpoint alone sends nothing: other programs may
+need that variable.
 
-X1 Spans go to the endpoint that OpenTelemetry's variables name, and nowhere else: redirects are not followed,
-   proxies of the environment and `.netrc` not read.
-X2 The provider is this program's own and not the process's, so that libraries which trace their calls,
-   contents and all, do not reach it.
-X3 No task waits for a collector or fails for it. What it does not take is dropped. A program waits for it
-   `FLUSH_SECONDS` at its end, and says in a line what it did not take.
+X1 Spans are sent only to the endpoint in OpenTelemetry's variables: redirects are not followed, and proxies
+   of the environment and `.netrc` are not read.
+X2 The provider belongs to this program, not to the process, so that libraries which trace the content of
+   their calls do not use it.
+X3 Tasks never wait for a collector or fail because of it. Spans that it does not accept are dropped. A
+   program waits for it `FLUSH_SECONDS` at its end, and reports the dropped spans in one line.
 
 Source: opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables, …/protocol/exporter.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 EXPORTER_VARIABLE: Final = "OTEL_TRACES_EXPORTER"
 FLUSH_SECONDS: Final = 2.0
-"""Seconds that a program waits at its end for the collector to take what is left."""
+"""Seconds that a program waits at its end for the collector to accept the remaining spans."""
 
 _PROTOCOL: Final = "http/protobuf"
 _PROTOCOL_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -42,9 +42,9 @@ _PROTOCOL_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORT
 
 @contextmanager
 def exported() -> Iterator[None]:
-    """Export the spans of a block, if the environment asks for it.
+    """Export the spans of a block, if the environment enables it.
 
-    Whatever keeps them from being sent is said in one line on standard error, and changes nothing else.
+    If they cannot be sent, print one line on standard error; nothing else changes.
     """
     counted = _Counts()
     try:
@@ -61,24 +61,24 @@ def exported() -> Iterator[None]:
     finally:
         ending = threading.Thread(target=provider.shutdown, name="traces-end", daemon=True)
         ending.start()
-        with suppress(KeyboardInterrupt):  # It ends the wait; what was done stays done.
+        with suppress(KeyboardInterrupt):  # Ctrl-C ends the wait; the work is already done.
             ending.join(FLUSH_SECONDS)
         if counted.ended > counted.sent:
             lost = f"{counted.ended - counted.sent} of {counted.ended} spans"
             say_notes(
-                [f"{lost} were not sent: the collector did not take them (OTEL_EXPORTER_OTLP_ENDPOINT)"]
+                [f"{lost} were not sent: the collector did not accept them (OTEL_EXPORTER_OTLP_ENDPOINT)"]
             )
 
 
 class _Counts:
-    """Spans that ended, and those that the collector took."""
+    """The numbers of ended spans and of spans that the collector accepted."""
 
     def __init__(self) -> None:
         self.ended = self.sent = 0
         self._is_lost = False
 
     def took(self, spans: int, *, is_taken: bool) -> None:
-        """The collector was sent some; a change is logged, for whoever runs a daemon."""
+        """Count spans that were sent; log if the collector starts or stops accepting them."""
         self.sent += spans if is_taken else 0
         if self._is_lost == is_taken:
             self._is_lost = not is_taken
@@ -86,29 +86,31 @@ class _Counts:
 
 
 def _provider(counted: _Counts) -> TracerProvider | None:
-    """A provider that exports over OTLP; None: nobody asks for it.
+    """Create a provider that exports over OTLP; None if exporting is not enabled.
 
     Raises:
-        ConfigInvalid: it cannot, with the reason.
+        ConfigInvalid: the configuration is invalid, or a package is missing.
     """
     asked = {name.strip() for name in os.environ.get(EXPORTER_VARIABLE, "").lower().split(",")} - {""}
     if not asked or asked == {"none"} or os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
     if "otlp" not in asked:
-        raise ConfigInvalid(f"{EXPORTER_VARIABLE} may be otlp or none")
+        raise ConfigInvalid(f"invalid {EXPORTER_VARIABLE}: use otlp or none")
     said = next((os.environ[name] for name in _PROTOCOL_VARIABLES if os.environ.get(name)), _PROTOCOL)
     if said.strip().lower() != _PROTOCOL:
-        raise ConfigInvalid(f"{_PROTOCOL_VARIABLES[1]} may be {_PROTOCOL}, with an endpoint that speaks it")
+        raise ConfigInvalid(
+            f"{_PROTOCOL_VARIABLES[1]} must be {_PROTOCOL}, with an endpoint that supports it"
+        )
     try:
         return _built(counted)
     except ImportError:
-        raise ConfigInvalid("they need an extra: pip install 'muniment[otel]'") from None
-    except (ValueError, OSError) as error:  # Of a variable, or a certificate that one names.
-        raise ConfigInvalid(f"OpenTelemetry says {error}") from error
+        raise ConfigInvalid("traces need the extra `otel`: pip install 'muniment[otel]'") from None
+    except (ValueError, OSError) as error:  # An invalid variable, or an unreadable certificate.
+        raise ConfigInvalid(f"OpenTelemetry reports: {error}") from error
 
 
 def _session() -> requests.Session:
-    """What speaks HTTP with the collector (X1)."""
+    """Return the HTTP session for the collector (X1)."""
     import requests
 
     session = requests.Session()
@@ -133,7 +135,7 @@ def _built(counted: _Counts) -> TracerProvider:
             counted.ended += span.context.trace_flags.sampled
             super().on_end(span)
 
-    # What it has to say with every batch is said by the counts, and once.
+    # `_Counts` reports failures once; the library would log one for every batch.
     logger = logging.getLogger("opentelemetry")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False

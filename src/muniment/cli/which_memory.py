@@ -1,6 +1,7 @@
-"""Which of the known memories a repository uses: the question on a terminal, and what a project holds.
+"""Ask which of the known memories a repository uses, and count the entries of a project.
 
-Apart from `projects`, whose commands need what all commands share: those ask this question, too.
+Separate from `projects`, which imports the modules that all commands share; those modules also ask this
+question.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def ask_which_memory(settings: Settings, workspace: Path | None, *, as_json: bool) -> None:
-    """Ask which memory is meant, where somebody is there to answer and it has to be asked; once.
+    """Ask once which memory to use, if that is open and a user is at the terminal.
 
     Raises:
         ConfigInvalid, ManagedMemoryUnavailable: as `bind_checkout`.
@@ -33,7 +34,7 @@ def ask_which_memory(settings: Settings, workspace: Path | None, *, as_json: boo
 
 
 def ask_about(home: Path, workspace: Path | None) -> None:
-    """Ask whether a copy or another clone is to use the memory that is known."""
+    """Ask whether a copy or another clone of a known repository uses the existing memory."""
     from muniment.workspaces.projects import BindingKind, bind_checkout, find_project, link
 
     found = find_project(home, workspace or Path())
@@ -42,21 +43,24 @@ def ask_about(home: Path, workspace: Path | None) -> None:
     project_id, project = found.other
     is_clone = found.kind is BindingKind.CLONE
     what = f"another clone of {project.remote}" if is_clone else "a copy of a repository"
-    places = ", ".join(project.places) or "no repository any more"
-    say(on_one_line(f"{found.checkout.place} is {what} whose memory you have:"))
-    say("  " + on_one_line(f"{project.name}, {counted(entries_of(project_id, project, home))}, of {places}"))
-    answer = _answer("Use the same memory here, or begin one of its own? [same/own] ")
+    places = ", ".join(project.places) or "no existing repository"
+    say(on_one_line(f"{found.checkout.place} is {what} that already has a memory:"))
+    say(
+        "  "
+        + on_one_line(f"{project.name}, {counted(entries_of(project_id, project, home))}, used by {places}")
+    )
+    answer = _answer("Use the same memory here, or a separate one? [same/own] ")
     if answer is None:
         return
     if answer == "same":
         link(home, found.checkout.path, project_id)
     else:
         bind_checkout(home, found.checkout.path)
-    say("  kept in mind; to change it: muniment projects link, or unlink")
+    say("  saved; to change it: muniment projects link, or unlink")
 
 
 def _answer(question: str) -> str | None:
-    """`same`, `own`, or None at the end of input."""
+    """Return `same`, `own`, or None at the end of input."""
     while True:
         print(question, end="", file=sys.stderr, flush=True)
         try:
@@ -69,14 +73,14 @@ def _answer(question: str) -> str | None:
 
 
 def counted(count: int | None) -> str:
-    """Return how many entries there are, in words."""
+    """Return the number of entries as text."""
     if count is None:
         return "a memory that cannot be used"
     return f"{count} {'entry' if count == 1 else 'entries'}"
 
 
 def entries_of(project_id: str, project: Project, home: Path) -> int | None:
-    """The entries of a project; of one inside its repositories, those of the first that is there."""
+    """Count the entries of a project; inside its repositories: those of the first one that exists."""
     from muniment.workspaces.projects import memory_in
 
     if project.inside is None:
@@ -86,7 +90,7 @@ def entries_of(project_id: str, project: Project, home: Path) -> int | None:
 
 
 def count_in(memory: Path) -> int | None:
-    """The entries in a directory of memory, 0 where there is none; None: it cannot be used."""
+    """Count the entries in a directory of memory: 0 if it does not exist, None if it cannot be used."""
     from muniment.kernel.binding import bind
     from muniment.opening import PROJECT
 

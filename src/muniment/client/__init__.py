@@ -1,4 +1,4 @@
-"""The client of the daemon: typed results, typed errors, retries that double nothing.
+"""The client of the daemon: typed results, typed errors, retries that never duplicate a task.
 
     from muniment.client import Client
 
@@ -6,9 +6,9 @@
         handle = client.remember("The user prefers dark mode in all editors")
         print(handle.wait(timeout=60).files_touched)
 
-Start reading in `exchange`: what is sent, and when again. `core` has the requests, `clients` makes methods of
-them; `finding` says where the daemon is, `transport` how it is spoken to by threads and by asyncio, `errors`
-what may be raised. Attacked by `tests/surface/client`.
+Start reading in `exchange`: it sends a request and its retries. `core` contains the requests; `clients` turns
+them into methods. `finding` finds the daemon, `transport` connects threads and asyncio to it, and `errors`
+lists the exceptions. The attacks are in `tests/surface/client`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The two clients, one for threads and one for asyncio: methods of both are the plans of `ClientCore`.
+"""The two clients, one for threads and one for asyncio: the methods of both are the plans of `ClientCore`.
 
-A plan says what is asked, and `operation` makes a method of each client of it, with its signature and its
-documentation. What two kinds of program do differently stands here twice: to begin, to follow, to end.
+A plan describes the requests; `operation` turns it into a method of each client, with its signature and
+docstring. Only the start, following and the end are written twice, because they differ.
 
-Apart from `core`, which does no I/O.
+Separate from `core`, which does no I/O.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ C = TypeVar("C")
 
 
 class operation(Generic[P, T]):  # noqa: N801  a decorator, as `property` is
-    """A method of both clients: a plan that each carries out in its way.
+    """A method of both clients: a plan that each executes in its way.
 
     Args:
-        plan: of the core. One that has a task accepted gives a handle of it.
+        plan: a plan of the core. If it returns an accepted task, the method returns a handle.
     """
 
     def __init__(self, plan: Callable[Concatenate[ClientCore, P], Plan[T]]) -> None:
@@ -45,7 +45,7 @@ class operation(Generic[P, T]):  # noqa: N801  a decorator, as `property` is
 
         @wraps(plan)
         async def looped(client: AsyncClient, *args: P.args, **more: P.kwargs) -> object:
-            return await client._call(plan, *args, **more)  # noqa: SLF001  likewise
+            return await client._call(plan, *args, **more)  # noqa: SLF001  of this module
 
         for made, handle in ((threaded, "TaskHandle"), (looped, "AsyncTaskHandle")):
             asked = inspect.signature(plan)
@@ -81,7 +81,7 @@ class operation(Generic[P, T]):  # noqa: N801  a decorator, as `property` is
 
 
 class _Operations:
-    """What both clients do."""
+    """The methods of both clients."""
 
     _shell: Any
     _shells: ClassVar[type[Any]]
@@ -133,20 +133,20 @@ class _Operations:
         home: str | os.PathLike[str] | None = None,
         timeout: float = CALL_SECONDS,
     ) -> None:
-        """Make a client of a daemon.
+        """Create a client of a daemon.
 
         Args:
             url: `http://HOST:PORT`; None: the daemon of the home, by its socket if it has one.
-            socket: path of the daemon's Unix socket, instead; it needs no token.
-            token: for `url`; with the home: instead of the owner's.
-            client_id: one of the token's ids; the client then sees that id's tasks only.
-            workspace: a directory in it, or its key; None: the current directory. What is asked of one that
-                the daemon does not serve is a `Problem` that says how to have it served.
-            home: None: `$MUNIMENT_HOME`, else `~/.muniment`.
+            socket: path of the daemon's Unix socket, instead of `url`; it needs no token.
+            token: for `url`; with the home: used instead of the owner's.
+            client_id: a client id of the token; the client then sees only the tasks of that id.
+            workspace: a directory in it, or its key; None: the current directory. If the daemon does not
+                serve it, calls raise a `Problem` that explains how to serve it.
+            home: None: `$MUNIMENT_HOME`, or `~/.muniment` if that is not set.
             timeout: seconds of a call with all its tries.
 
         Raises:
-            ConfigInvalid: an argument cannot be.
+            ConfigInvalid: invalid argument.
 
         Cost: connects at the first call.
         """
@@ -160,7 +160,7 @@ class _Operations:
         )
 
     def _given(self, result: object) -> object:
-        """What a call gives: of what was accepted, a handle; of an export, what was written."""
+        """Return the result of a call: a handle for an accepted task, the written result for an export."""
         if isinstance(result, Exported):
             return result.write()
         if not isinstance(result, Accepted):
@@ -169,7 +169,7 @@ class _Operations:
 
 
 class _Handle(Generic[C, R]):
-    """A task that the daemon has accepted: it survives this program, and the daemon.
+    """A task that the daemon has accepted: it survives this program, and restarts of the daemon.
 
     Attributes:
         task_id: its id.
@@ -189,15 +189,15 @@ class TaskHandle(_Handle["Client", R]):
     """A task that the daemon has accepted, see `_Handle`, for threads."""
 
     def get(self) -> Task:
-        """The task as it is now; raises what every call of the client does."""
+        """Return the current state of the task; raises as every call of the client."""
         return self._client.get(self.task_id)
 
     def wait(self, timeout: float | None = None) -> R:
-        """What the task did, once it is over; see `Client.wait`, and what that raises."""
+        """Wait until the task is over, and return its result; see `Client.wait`, also for exceptions."""
         return cast("R", self._client.wait(self.task_id, timeout))
 
     def cancel(self) -> Task:
-        """End the task, if it is not over; the task as it is then. Raises what every call does."""
+        """Cancel the task if it is not over; return its state after that. Raises as every call."""
         return self._client.cancel(self.task_id)
 
 
@@ -205,15 +205,15 @@ class AsyncTaskHandle(_Handle["AsyncClient", R]):
     """A task that the daemon has accepted, for asyncio."""
 
     async def get(self) -> Task:
-        """As `TaskHandle.get`."""
+        """Return the current state of the task, as `TaskHandle.get`."""
         return await self._client.get(self.task_id)
 
-    async def wait(self, timeout: float | None = None) -> R:  # noqa: ASYNC109  that of the wait
-        """As `TaskHandle.wait`."""
+    async def wait(self, timeout: float | None = None) -> R:  # noqa: ASYNC109  the timeout of the wait
+        """Wait for the result, as `TaskHandle.wait`."""
         return cast("R", await self._client.wait(self.task_id, timeout))
 
     async def cancel(self) -> Task:
-        """As `TaskHandle.cancel`."""
+        """Cancel the task, as `TaskHandle.cancel`."""
         return await self._client.cancel(self.task_id)
 
 
@@ -224,15 +224,16 @@ class Client(_Operations):
             handle = client.remember("We deploy on Thursdays.")
             print(handle.wait(timeout=60).files_touched)
 
-    Every call but `handle` and `close` raises, see `errors`:
-        Unreachable: the daemon did not answer in time.
-        Problem: it does not do what it was asked; a class of it says why.
-        BadAnswer: what answered does not speak the contract.
-        ClientError: this was closed.
-        ManagedMemoryUnavailable: the home does not say where its daemon is.
-        ConfigInvalid: an id, key or digest among the arguments can be none; before anything is sent.
-        BadArguments: an argument has the wrong type, or a limit is out of range; before anything is sent.
-    A call raises more than these only where it says so.
+    Every call except `handle` and `close` raises, see `errors`:
+        Unreachable: the daemon did not respond in time.
+        Problem: the daemon rejected the request; a subclass states the reason.
+        BadAnswer: the response does not follow the contract.
+        ClientError: this client is closed.
+        ManagedMemoryUnavailable: the home does not contain the address of its daemon.
+        ConfigInvalid: an argument is not a valid id, key or digest; raised before anything is sent.
+        BadArguments: an argument has the wrong type, or a limit is out of range; raised before anything is
+            sent.
+    Methods document the exceptions that they raise in addition.
     """
 
     _shell: Threads
@@ -247,30 +248,30 @@ class Client(_Operations):
         self.close()
 
     def close(self) -> None:
-        """Close the connections, once one that is being made is there, some seconds; tasks go on.
+        """Close the connections; tasks continue. A connection attempt in progress may delay this by seconds.
 
-        A call under way ends with `client_closed`, or with `Unreachable` where what it asked may have been
-        carried out.
+        A call in progress ends with `client_closed`, or with `Unreachable` if its request may have been
+        processed.
         """
         self._shell.close()
 
     def handle(self, task_id: str) -> TaskHandle[Result]:
-        """The handle of a task that was accepted before; nothing is asked yet.
+        """Return the handle of a task that was accepted before; this sends no request.
 
         Raises:
-            ConfigInvalid: there can be no task of this id.
+            ConfigInvalid: invalid task id.
         """
         return TaskHandle(self, task_id)
 
     def events(self, after: str | None = None) -> Generator[Event]:
-        """What happens in the workspace, for as long as one asks; goes on over lost connections.
+        """Yield the events of the workspace until the caller stops; reconnects after lost connections.
 
         Args:
-            after: the id of an event, or a `cursor`; None: from the first connection on, which is made when
-                the first event is asked for.
+            after: the id of an event, or a `cursor`; None: start with the first connection, which is opened
+                when the first event is requested.
 
         Yields:
-            Events, each once. One of the type `resync`: some were missed.
+            Events, each once. An event of the type `resync`: some events were missed.
         """
         with closing(self._shell.follow(self._core, after)) as told:
             for event in told:
@@ -278,7 +279,7 @@ class Client(_Operations):
                     yield event
 
     def cursor(self) -> str:
-        """Where the events stand; `events` after this misses nothing that happens from now on."""
+        """Return the current position of the events; `events` after it misses no later event."""
         with closing(self._shell.follow(self._core, None)) as told:
             return next(told).id
 
@@ -289,13 +290,13 @@ class Client(_Operations):
 
 
 class AsyncClient(_Operations):
-    """The client for programs with asyncio: as `Client`, but that its calls are awaited.
+    """The client for programs with asyncio: as `Client`, but its calls are awaited.
 
         async with AsyncClient() as client:
             handle = await client.remember("We deploy on Thursdays.")
             print((await handle.wait(timeout=60)).files_touched)
 
-    An object belongs to one event loop. Cancelling a call closes its connection, and no task.
+    An object belongs to one event loop. Cancelling a call closes its connection, but cancels no task.
     """
 
     _shell: Loop
@@ -310,22 +311,22 @@ class AsyncClient(_Operations):
         await self.close()
 
     async def close(self) -> None:
-        """As `Client.close`, without waiting for a connection that is being made."""
+        """Close the connections, as `Client.close`, without waiting for connection attempts."""
         await self._shell.close()
 
     def handle(self, task_id: str) -> AsyncTaskHandle[Result]:
-        """As `Client.handle`."""
+        """Return the handle of a task, as `Client.handle`."""
         return AsyncTaskHandle(self, task_id)
 
     async def events(self, after: str | None = None) -> AsyncGenerator[Event]:
-        """As `Client.events`."""
+        """Yield the events, as `Client.events`."""
         async with aclosing(self._shell.follow(self._core, after)) as told:
             async for event in told:
                 if event.type != MARK:
                     yield event
 
     async def cursor(self) -> str:
-        """As `Client.cursor`."""
+        """Return the current position of the events, as `Client.cursor`."""
         async with aclosing(self._shell.follow(self._core, None)) as told:
             return (await anext(told)).id
 

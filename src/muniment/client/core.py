@@ -1,8 +1,8 @@
-"""What a client asks of the daemon, as plans (see `exchange`) that return values; does no I/O.
+"""The requests of a client, as plans (see `exchange`) that return values; this module does no I/O.
 
-C1 Each task is queued under an idempotency key, the caller's or one that belongs to the call alone.
-C2 A wait lasts as long as it was told to, whatever becomes of the daemon meanwhile. Without a limit it ends
-   once the daemon was silent, or said "not now", for the time of one call.
+C1 Each task is queued under an idempotency key: the caller's, or a new one for each call.
+C2 A wait lasts until its timeout, even if the daemon stops in the meantime. Without a timeout it ends if the
+   daemon does not respond, or responds that it is busy, for the time of one call.
 
 Source of `Prefer: wait`: RFC 7240, 4.3.
 """
@@ -75,7 +75,7 @@ from muniment.types.documents import WireAnswer, read
 
 # -- reading -----------------------------------------------------------------------------------------
 #
-# Reads what the daemon says into the values of `results`, see `types.documents.read`.
+# Reads the daemon's responses into the values of `results`, see `types.documents.read`.
 
 A = TypeVar("A", bound=WireAnswer)
 R = TypeVar("R", bound=Result)
@@ -88,10 +88,10 @@ _RESULTS: Final[Mapping[Kind, type[Result]]] = {
 
 
 def answer_of(kind: type[A], said: object, what: str) -> A:
-    """An answer of a kind from what the daemon said.
+    """Return a response of a kind, read from a JSON value of the daemon.
 
     Raises:
-        BadAnswer: it is none; so do all of these.
+        BadAnswer: invalid response; the other functions here raise this too.
     """
     try:
         return read(kind, said, what)
@@ -100,38 +100,38 @@ def answer_of(kind: type[A], said: object, what: str) -> A:
 
 
 def kind_of(task_id: str) -> Kind:
-    """The kind of a task, which its id begins with."""
+    """Return the kind of a task, which is the beginning of its id."""
     kind = task_id.partition("-")[0]
     for each in KINDS:
         if kind == each:
             return each
-    raise BadAnswer("the id of a task does not begin with its kind")
+    raise BadAnswer("invalid task id: it does not begin with the kind of the task")
 
 
 def task_of(said: object) -> Task:
-    """A task from what the daemon said."""
+    """Return a task, read from a JSON value of the daemon."""
     told = said if isinstance(said, dict) else {}
     bare = {**told, "kind": _kind(told), "result": None, "error": None}
     task = answer_of(Task, bare if told else said, "a task")
     kind, error = kind_of(task.task_id), told.get("error")
     if task.status not in STATUSES:
-        raise BadAnswer("a task has a status that this client does not know")
+        raise BadAnswer("a task has an unknown status; a newer client may know it")
     if task.status == "completed":
         result = answer_of(_RESULTS[kind], told.get("result"), "a result")
         return replace(task, result=replace(result, task_id=task.task_id))
     if task.status != "failed":
         return task
     if isinstance(error, dict):
-        instead = {"message": "The daemon does not say why.", "reviewId": task.review_id}
+        instead = {"message": "The daemon gave no reason.", "reviewId": task.review_id}
         error |= {name: value for name, value in instead.items() if error.get(name) in {None, ""}}
     return replace(task, error=answer_of(TaskError, error, "an error"))
 
 
 def tasks_of(page: Document) -> list[Task]:
-    """The tasks of a page; those of a kind or status that is newer than this client are left out."""
+    """Return the tasks of a page, without those whose kind or status is newer than this client."""
     listed = page.get("tasks")
     if not isinstance(listed, list):
-        raise BadAnswer("tasks of a list of tasks is no list")
+        raise BadAnswer("`tasks` of a task list is not a list")
     return [task_of(each) for each in listed if not _is_newer(each)]
 
 
@@ -139,7 +139,7 @@ def _is_newer(said: object) -> bool:
     if not isinstance(said, dict) or not all(
         isinstance(said.get(each), str) for each in ("taskId", "status")
     ):
-        return False  # It is none, and is told to be.
+        return False  # It is invalid, which `task_of` reports.
     return _kind(said) not in KINDS or said["status"] not in STATUSES
 
 
@@ -148,40 +148,40 @@ def _kind(task: Mapping[str, Any]) -> str:
 
 
 def event_of(frame_id: str, said: object) -> Event:
-    """An event from the data of a frame."""
+    """Return an event, read from the data of a frame."""
     return answer_of(Event, {**said, "id": frame_id} if isinstance(said, dict) else said, "an event")
 
 
 # -- core --------------------------------------------------------------------------------------------
 
 CALL_SECONDS: Final = 30.0
-"""Seconds of a call with all its tries: a daemon that is started again is back in one or two."""
+"""Seconds of a call with all its tries; a restarted daemon is available again after one or two."""
 
 HOLD_SECONDS: Final = 20
-"""Seconds that the daemon is asked to hold a request for a task that is not over."""
+"""Seconds for which the daemon is requested to delay its response for an unfinished task."""
 
 LAST_POLL_PAUSE: Final = 1.0
-"""The longest pause, in seconds, between two looks at a task, where the daemon does not hold requests."""
+"""Longest pause in seconds between two requests for a task, if the daemon does not delay its responses."""
 
 OWNER_SECONDS: Final = 60
-"""Seconds that the daemon may take for what the owner asks: it waits for whoever holds the memory."""
+"""Extra seconds for operations of the owner, which may wait for another process to release the memory."""
 
 MAX_LISTED: Final = 1_000
 """Entries of one page of a list."""
 
 EXPORT_HEADER: Final = "x-muniment-export"
-"""Header of an export: its result, as JSON."""
+"""Header of an export that contains its result, as JSON."""
 
 MAX_PAGES: Final = 100
-"""Pages of one list; a daemon keeps 1000 tasks."""
+"""Maximum pages of one list; a daemon stores 1000 tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted(Generic[R]):
-    """What the daemon said when it took a task, whose result will be an `R`.
+    """The response to an accepted task, whose result will be an `R`.
 
     Attributes:
-        replayed: whether it had taken the same request before, under the same key.
+        replayed: whether the same request was accepted before, with the same key.
     """
 
     task: Task
@@ -190,7 +190,7 @@ class Accepted(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """An export that was received, and the file that it is for."""
+    """A received export, and the file to write it to."""
 
     result: ExportResult
     data: bytes
@@ -209,17 +209,17 @@ class Exported:
 
 
 class ClientCore:
-    """The requests of one client, as its methods are documented.
+    """The requests of one client; its methods document them.
 
     Args:
-        new_key: makes an idempotency key; another one each time.
-        clock: seconds, monotonic.
-        client_id: goes with every request.
+        new_key: creates a new idempotency key.
+        clock: returns monotonic seconds.
+        client_id: sent with every request.
         workspace: its key or real path, see `finding.name_workspace`; None: the daemon's only one.
         timeout: seconds of a call with all its tries.
 
     Raises:
-        ConfigInvalid: an argument cannot be sent.
+        ConfigInvalid: invalid argument.
     """
 
     def __init__(
@@ -254,19 +254,21 @@ class ClientCore:
         expires: str | date | None = None,
         task_id: str | None = None,
     ) -> Plan[Accepted[RememberResult]]:
-        """Have a fact remembered.
+        """Remember a fact.
 
         Args:
             content: 1 to 65536 bytes of UTF-8 after trimming.
-            scope: one of the policy; None: the daemon chooses.
-            context: `workspace`, or `clean`: the agent sees nothing of the memory.
-            trust: who it comes from, up to the token's trust: `owner`, `workspace`, `agent`, `external`.
-            ref: where it comes from, in the caller's words.
-            expires: the last day on which it is shown, such as `2026-12-31`, or in how many days, such as
-                `30d`; None: it is never hidden, whatever its words say.
-            task_id: chosen by the caller, so that the same request made twice is carried out once, also from
-                another client object: the daemon knows it for this token and 24 hours. The task has an id
-                of the daemon, which its handle returns. None: each call is a task.
+            scope: a scope of the policy; None: the daemon chooses.
+            context: `workspace`, or `clean`: the agent does not see the memory.
+            trust: who the fact comes from, limited to the token's trust: `owner`, `workspace`, `agent`,
+                `external`.
+            ref: reference to the source, as free text.
+            expires: the last day on which it is recalled, such as `2026-12-31`, or a number of days, such as
+                `30d`;
+                None: it never expires, even if its text contains a date.
+            task_id: idempotency key: the same request with the same key runs once, also if another client
+                object sends it. The daemon stores it for this token and 24 hours. The task has a different
+                id, which the returned handle contains. None: each call is a new task.
         """
         check_texts(content=content)
         check_optional_texts(scope=scope, context=context, trust=trust, ref=ref)
@@ -285,14 +287,14 @@ class ClientCore:
         digest: str | None = None,
         task_id: str | None = None,
     ) -> Plan[Accepted[ForgetResult]]:
-        """Have an entry removed by its path, or what holds the words of `query`.
+        """Forget an entry, given by its path, or the entries that match `query`.
 
         Args:
-            query: the path, or the words.
-            scope: where alone to look; None: everywhere.
-            dry_run: only say what would go.
-            digest: that a dry run's result has: where something else would go by now, nothing does.
-            task_id: as of `remember`.
+            query: the path, or words of the entries.
+            scope: the only scope to search; None: all.
+            dry_run: only list what would be deleted.
+            digest: digest of a dry run's result; if the matches have changed since, nothing is deleted.
+            task_id: as in `remember`.
         """
         check_texts(query=query)
         check_optional_texts(scope=scope, digest=digest)
@@ -302,34 +304,34 @@ class ClientCore:
     def dream(
         self, *, scope: str | None = None, dry_run: bool = False, task_id: str | None = None
     ) -> Plan[Accepted[DreamResult]]:
-        """Have the memory tidied.
+        """Tidy the memory.
 
         Args:
             scope: the only scope to tidy; None: all.
-            dry_run: only report what would be done.
-            task_id: as of `remember`.
+            dry_run: only report the changes.
+            task_id: as in `remember`.
         """
         check_optional_texts(scope=scope)
         return self._queue("dream", _given(scope=scope, dryRun=dry_run or None), task_id)
 
     def get(self, task_id: str) -> Plan[Task]:
-        """A task as it is now."""
+        """Return the current state of a task."""
         return then(self._told(self._of_task("GET", task_id)), task_of)
 
     def cancel(self, task_id: str) -> Plan[Task]:
-        """End a task, if it is not over; the task as it is then."""
+        """Cancel a task if it is not over; return its state after that."""
         return then(self._told(self._of_task("DELETE", task_id)), task_of)
 
     def wait(self, task_id: str, timeout: float | None = None) -> Plan[Result]:
-        """What a task did, once it is over; the daemon may be started anew meanwhile (C2).
+        """Wait until a task is over, and return its result; the daemon may restart in the meantime (C2).
 
         Args:
-            task_id: which task.
-            timeout: seconds; None: as long as the daemon is not silent for the time of a call.
+            task_id: id of the task.
+            timeout: seconds; None: no limit, as long as the daemon responds within the time of a call.
 
         Raises:
-            TaskFailed: nothing; a class of it says why.
-            WaitTimeout: it is not over yet. Until then no `Unreachable` is raised where there is a timeout.
+            TaskFailed: the task failed or was cancelled; a subclass states the reason.
+            WaitTimeout: it is not over yet. With a timeout, `Unreachable` is not raised before it.
         """
         end = None if timeout is None else self.clock() + timeout
         status, pause = None, 0.0
@@ -346,12 +348,12 @@ class ClientCore:
                     raise
                 if self.clock() >= end:
                     raise WaitTimeout(task_id, status) from problem
-                pause = end - self.clock()  # Told to come back after the end, where it looks once more.
+                pause = end - self.clock()  # Retry after the end, for a last request.
                 continue
             if task.is_over:
                 return task.outcome
             status = task.status
-            # Whoever does not hold requests, or not for long, is asked at growing intervals.
+            # If the daemon does not delay its responses, or only briefly, the intervals grow.
             was_held = self.clock() - asked >= 1
             pause = FIRST_PAUSE if was_held or not pause else min(pause * 2, LAST_POLL_PAUSE)
             if end is not None:
@@ -360,7 +362,7 @@ class ClientCore:
                 pause = min(pause, end - self.clock())
 
     def tasks(self, status: str | None = None) -> Plan[tuple[Task, ...]]:
-        """The tasks that this client may see, the newest first; those of one status, if it is given."""
+        """Return the tasks that this client may see, newest first; optionally only those with one status."""
         found: list[Task] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
@@ -370,7 +372,7 @@ class ClientCore:
             if cursor is None:
                 return tuple(found)
             if not isinstance(cursor, str):
-                raise BadAnswer("a list of tasks goes on at no text")
+                raise BadAnswer("`nextCursor` of a task list is not a text")
         raise BadAnswer(f"a list of tasks has more than {MAX_PAGES} pages")
 
     # -- the names that existing clients use ----------------------------------------------------------------
@@ -378,28 +380,28 @@ class ClientCore:
     def remember_workspace_memory(
         self, content: str, *, context_mode: str | None = None, scope: str | None = None
     ) -> Plan[Task]:
-        """As `remember`, but gives the task as it was accepted."""
+        """Remember a fact, as `remember`, but return the accepted task."""
         context = context_mode or ContextMode.WORKSPACE
         return then(self.remember(content, scope=scope, context=context), _task)
 
     def forget_workspace_memory(self, query: str, *, scope: str | None = None) -> Plan[Task]:
-        """As `forget`, but gives the task as it was accepted."""
+        """Forget entries, as `forget`, but return the accepted task."""
         return then(self.forget(query, scope=scope), _task)
 
     def dream_workspace_memory(self) -> Plan[Task]:
-        """As `dream`, but gives the task as it was accepted."""
+        """Tidy the memory, as `dream`, but return the accepted task."""
         return then(self.dream(), _task)
 
     def get_workspace_memory_remember_task(self, task_id: str) -> Plan[Task]:
-        """A task that remembers, as it is now."""
+        """Return the current state of a remember task."""
         return then(self._told(self._of_task("GET", task_id, "remember")), task_of)
 
     def get_workspace_memory_forget_task(self, task_id: str) -> Plan[Task]:
-        """A task that forgets, as it is now."""
+        """Return the current state of a forget task."""
         return then(self._told(self._of_task("GET", task_id, "forget")), task_of)
 
     def get_workspace_memory_dream_task(self, task_id: str) -> Plan[Task]:
-        """A task that tidies, as it is now."""
+        """Return the current state of a dream task."""
         return then(self._told(self._of_task("GET", task_id, "dream")), task_of)
 
     # -- the rest ------------------------------------------------------------------------------------------
@@ -412,23 +414,25 @@ class ClientCore:
         scope: str | None = None,
         limit: float | None = None,
     ) -> Plan[Recalled]:
-        """What of the memory helps with a message; put its `text` before the model as it is.
+        """Return entries that help with a message; put the `text` of the result before the model unchanged.
 
-        What is wrong with the memory leaves it empty, with the reason in `error`; nothing is raised for that.
+        If the memory has a problem, the result is empty and `error` contains the reason; no exception is
+        raised.
 
         Args:
-            query: the message, or some words: 1 to 65536 bytes of UTF-8 after trimming.
-            exclude: ids of entries that the model has seen, at most 500; one that was changed since comes
-                again, and what is the id of none leaves nothing out.
+            query: the message, or search terms: 1 to 65536 bytes of UTF-8 after trimming.
+            exclude: ids of entries that the model has seen, at most 500. An entry that has changed since is
+                returned again; unknown ids have no effect.
             scope: the only scope to search; None: all.
-            limit: how many entries at most, 1 to 20; None: 5.
+            limit: maximum number of entries, 1 to 20; None: 5.
         """
         check_texts(query=query)
         check_optional_texts(scope=scope)
         if limit is not None:
             limit = parse_whole_number("limit", limit, least=1, most=MAX_RECALLED)
         body = {"query": query, **_given(exclude=list(exclude or ()) or None, scope=scope, limit=limit)}
-        asked = self._told(self._ask("POST", f"{self._base}/recall", body))  # Repeated: it changes nothing.
+        # Safe to repeat: it changes nothing.
+        asked = self._told(self._ask("POST", f"{self._base}/recall", body))
         return _answer(asked, Recalled, "a recall")
 
     def list(
@@ -438,8 +442,8 @@ class ClientCore:
 
         Args:
             scope: the only scope to list; None: all.
-            limit: the most entries to list; None: all.
-            expired: list expired entries too, for the owner.
+            limit: maximum number of entries; None: all.
+            expired: include expired entries; owner only.
         """
         check_optional_texts(scope=scope)
         if limit is not None:
@@ -458,10 +462,10 @@ class ClientCore:
         raise BadAnswer(f"a list of entries has more than {MAX_PAGES} pages")
 
     def show(self, path: str) -> Plan[EntryShown]:
-        """Show one entry, if this token may see it: its text is data.
+        """Show one entry that this token may see: its text is data.
 
         Args:
-            path: of the entry, such as `user/editor.md`, or its address (`muniment://…`).
+            path: path of the entry, such as `user/editor.md`, or its address (`muniment://…`).
         """
         check_texts(path=path)
         return _answer(self._seen("entry", path=path), EntryShown, "an entry")
@@ -473,10 +477,10 @@ class ClientCore:
         scope: str | None = None,
         format: str | None = "tar",  # noqa: A002  as the command names it
     ) -> Plan[Exported]:
-        """Write the entries that this token may see, with their origin, to one file that an import reads.
+        """Write the entries that this token may see, with their origin, to one file that can be imported.
 
         Args:
-            file: the path of a new file, which this user alone can read, or an open binary file.
+            file: the path of a new file, which only this user can read, or an open binary file.
             scope: the only scope to export; None: all.
             format: `tar` or `jsonl`.
 
@@ -494,16 +498,16 @@ class ClientCore:
         return then(self._call(ask), exported)
 
     def capabilities(self) -> Plan[Document]:
-        """What the daemon offers, under its own names."""
+        """Return the daemon's features and limits, under its names."""
         return self._told(self._ask("GET", "/capabilities"))
 
     def open_ui(self) -> Plan[UiOpened]:
-        """Open the page of the daemon, with a code to sign in there."""
-        asked = self._told(self._ask("POST", "/ui", {}))  # Repeated: each code works once.
+        """Open the page of the daemon, and return its URL with a sign-in code."""
+        asked = self._told(self._ask("POST", "/ui", {}))  # Safe to repeat: each code works once.
         return _answer(asked, UiOpened, "the page")
 
     def follow_ask(self, last_id: str) -> Ask:
-        """The request for the stream of events after one."""
+        """Return the request for the stream of events after the given one."""
         headers = {**self._headers, "accept": "text/event-stream"}
         if last_id:
             headers["last-event-id"] = check_word("id of an event", last_id)
@@ -514,13 +518,13 @@ class ClientCore:
     def edit(
         self, path: str, text: str, *, digest: str | None = None, dry_run: bool = False
     ) -> Plan[EditResult]:
-        """Give an entry another text, as its owner; its front matter stays.
+        """Replace the text of an entry, as its owner; its front matter stays unchanged.
 
         Args:
-            path: of the entry, or its address.
+            path: path of the entry, or its address.
             text: the new text, without front matter.
-            digest: that `show` returned with the old text; None: replace whatever is there now.
-            dry_run: judge and report, write nothing.
+            digest: digest that `show` returned with the old text; None: replace the current text in any case.
+            dry_run: judge and report, but write nothing.
         """
         check_texts(path=path, text=text)
         check_optional_texts(digest=digest)
@@ -528,25 +532,25 @@ class ClientCore:
         return _answer(self._done("edit", **body), EditResult, "an edit")
 
     def pin(self, path: str, *, dry_run: bool = False) -> Plan[PinResult]:
-        """Pin an entry, so that no run changes it and recall looks at it first; unpin a pinned one.
+        """Pin an entry, so that no run changes it and recall prefers it; unpin a pinned one.
 
         Args:
-            path: of the entry, or its address; of a pinned one, the path in `pinned/`.
-            dry_run: judge and report, write nothing.
+            path: path of the entry, or its address; for a pinned one, the path in `pinned/`.
+            dry_run: judge and report, but write nothing.
         """
         check_texts(path=path)
         return _answer(self._done("pin", path=path, dryRun=dry_run), PinResult, "a pin")
 
     def index(self, *, dry_run: bool = False) -> Plan[IndexResult]:
-        """Write the indexes anew from the entries, and verify them.
+        """Rebuild the indexes from the entries, and verify them.
 
         Args:
-            dry_run: only verify the indexes as they are.
+            dry_run: only verify the indexes.
         """
         return _answer(self._done("index", dryRun=dry_run), IndexResult, "the state of the indexes")
 
     def history(self, path: str | None = None) -> Plan[tuple[CommittedStep, ...]]:
-        """List what was committed, the newest first: of an entry, folder or scope; None: everything."""
+        """List the committed changes of an entry, folder or scope, newest first; None: all."""
         check_optional_texts(path=path)
         asked = _answer(self._seen("history", **_given(path=path)), HistoryList, "a history")
         return then(asked, lambda listed: listed.steps)
@@ -557,40 +561,40 @@ class ClientCore:
         return _answer(self._seen("why", path=path), Origin, "an origin")
 
     def reviews(self) -> Plan[tuple[Review, ...]]:
-        """The change-sets that wait for the owner."""
+        """Return the pending reviews."""
         asked = _answer(self._seen("review"), ReviewList, "a list of reviews")
         return then(asked, lambda listed: listed.reviews)
 
     def review(self, review_id: str) -> Plan[ReviewShown]:
-        """A change-set as it would be approved now, with the digest to approve."""
+        """Return a pending review as it would be approved now, with its digest."""
         check_texts(review_id=review_id)
         return _answer(self._seen(f"review/{segment(review_id)}"), ReviewShown, "a review")
 
     def approve(self, review_id: str, digest: str) -> Plan[ReviewDecision]:
-        """Commit a change-set exactly as `review` showed it."""
+        """Commit a change set exactly as `review` showed it."""
         check_texts(review_id=review_id, digest=digest)
         asked = self._done(f"review/{segment(review_id)}/approve", digest=digest)
         return _answer(asked, ReviewDecision, "a decision")
 
     def reject(self, review_id: str) -> Plan[ReviewDecision]:
-        """Turn a change-set down."""
+        """Reject a change set."""
         check_texts(review_id=review_id)
         return _answer(self._done(f"review/{segment(review_id)}/reject"), ReviewDecision, "a decision")
 
     def undo(self, task_id: str) -> Plan[UndoResult]:
-        """Take back what a task changed."""
+        """Undo the changes of a task."""
         check_texts(task_id=task_id)
         return _answer(self._done("undo", taskId=task_id), UndoResult, "an undo")
 
     def erase(self, target: str, *, dry_run: bool = False) -> Plan[ErasePlan | EraseResult]:
-        """Erase an entry, or the files that a task wrote, with the whole history, for good.
+        """Erase an entry, or the files that a task wrote, permanently and with their history.
 
         Args:
             target: the path of an entry, its address, or the id of a task.
             dry_run: report what would be erased, and erase nothing.
 
         Raises:
-            ConfigInvalid: `dry_run` is neither True nor False.
+            ConfigInvalid: `dry_run` is not a boolean.
         """
         check_texts(target=target)
         if not isinstance(dry_run, bool):
@@ -598,15 +602,15 @@ class ClientCore:
         return then(self._done("erase", target=target, dryRun=dry_run), erased_of)
 
     def audit_head(self) -> Plan[AuditHead]:
-        """The end of the chain of records."""
+        """Return the head of the audit chain."""
         return _answer(self._seen("audit/head"), AuditHead, "the end of the audit")
 
     def explain(self, verb: str, path: str) -> Plan[Explained]:
-        """What the policy says to `list`, `read`, `create`, `modify` or `delete` on a path."""
+        """Explain how the policy decides `list`, `read`, `create`, `modify` or `delete` on a path."""
         check_texts(verb=verb, path=path)
         return _answer(self._seen("policy/explain", verb=verb, path=path), Explained, "an explanation")
 
-    # -- how ----------------------------------------------------------------------------------------------
+    # -- helpers ------------------------------------------------------------------------------------------
 
     def _queue(self, kind: Kind, body: Document, key: str | None) -> Plan[Accepted[R]]:
         key = check_word("id of a task", key) if key is not None else self._new_key()
@@ -619,12 +623,12 @@ class ClientCore:
         return then(self._call(ask), accepted)
 
     def _seen(self, path: str, /, **query: str) -> Plan[Document]:
-        """What the daemon says at a path of the workspace. Raises as `_query`."""
+        """Return the daemon's response to a GET on a path of the workspace. Raises as `_query`."""
         asked = f"?{_query(query)}" if query else ""
         return self._told(self._ask("GET", f"{self._base}/{path}{asked}"))
 
     def _done(self, path: str, /, **body: Any) -> Plan[Document]:
-        """What the daemon says once it has done something; not repeated where it may have arrived."""
+        """Return the daemon's response to a POST, which is not repeated if it may have arrived."""
         ask = self._ask("POST", f"{self._base}/{path}", body, repeatable=False, hold=OWNER_SECONDS)
         return self._told(ask)
 
@@ -657,7 +661,7 @@ class ClientCore:
 
 
 def erased_of(said: object) -> ErasePlan | EraseResult:
-    """What an erasure did or would do."""
+    """Return the plan or the result of an erasure."""
     if isinstance(said, dict) and said.get("status") == "preview":
         return answer_of(ErasePlan, said, "an erasure")
     return answer_of(EraseResult, said, "an erasure")
@@ -672,15 +676,15 @@ def _task(accepted: Accepted[Any]) -> Task:
 
 
 def named_kind(task_id: str) -> Kind:
-    """The kind of a task that the caller names.
+    """Return the kind of a task id from the caller.
 
     Raises:
-        ConfigInvalid: its id can be none.
+        ConfigInvalid: invalid task id.
     """
     try:
         return kind_of(task_id)
     except BadAnswer:
-        raise ConfigInvalid("the id of a task begins with remember-, forget- or dream-") from None
+        raise ConfigInvalid("invalid task id; it must begin with remember-, forget- or dream-") from None
 
 
 def _given(**fields: Any) -> dict[str, Any]:
@@ -688,53 +692,53 @@ def _given(**fields: Any) -> dict[str, Any]:
 
 
 def _query(fields: Mapping[str, str]) -> str:
-    """Return fields as a query.
+    """Return fields as a query string.
 
     Raises:
-        ConfigInvalid: one has half a character.
+        ConfigInvalid: a field contains half a character.
     """
     try:
         return urlencode(fields)
     except UnicodeEncodeError:
-        raise ConfigInvalid("an argument cannot have half a character") from None
+        raise ConfigInvalid("invalid argument: it contains half a character") from None
 
 
 def segment(text: str) -> str:
-    """A segment of a path.
+    """Return a text as a path segment.
 
     Raises:
-        ConfigInvalid: there can be none of this text.
+        ConfigInvalid: the text cannot be a segment.
     """
     try:
         encoded = quote(text, safe="")
     except UnicodeEncodeError:
         encoded = ""
     if encoded in {"", ".", ".."}:
-        raise ConfigInvalid("an id or workspace cannot be empty, dots or half a character")
+        raise ConfigInvalid("invalid id or workspace: it must not be empty, dots or contain half a character")
     return encoded
 
 
 # -- following ---------------------------------------------------------------------------------------
 #
-# Follows the events of a workspace over any number of connections; decides, but does no I/O.
+# Follows the events of a workspace over any number of connections; makes the decisions, but does no I/O.
 #
-# V1 Each connection goes on after the newest event that was given out, so that none is missed or given
-# twice; where the daemon cannot, it says `resync`. V2 It ends with an error once the daemon was away for
-# the time of one call, or refuses.
+# V1 Each connection continues after the newest delivered event, so that no event is missing or delivered
+# twice; if the daemon cannot continue there, it sends `resync`. V2 Following ends with an error if the daemon
+# is not available for the time of one call, or rejects the request.
 
 QUIET_SECONDS: Final = 45.0
-"""Seconds of silence after which a connection is taken for dead: the daemon says something every 15."""
+"""Seconds of silence after which a connection counts as dead; the daemon sends something every 15."""
 
 MARK: Final = ""
-"""The type of what is no event."""
+"""The type of a position mark, which is not an event."""
 
 
 class Following:
     """One follower.
 
     Args:
-        core: of the client.
-        after: the id of an event; None: from now on.
+        core: core of the client.
+        after: the id of an event; None: start now.
     """
 
     def __init__(self, core: ClientCore, after: str | None) -> None:
@@ -745,32 +749,32 @@ class Following:
         self._secret, self._workspace = "", core.follow_ask("").workspace
 
     def again(self) -> Try:
-        """The next connection."""
+        """Return the next connection attempt."""
         self._frames = Frames(self._frames.last_id)
         return Try(self._core.follow_ask(self._frames.last_id), QUIET_SECONDS, self._pause, self._afresh)
 
     def answered(self, reply: HttpReply) -> bool:
-        """Whether a stream begins with this answer; the body of one that does not is there as a whole.
+        """Return whether a stream begins with this response; otherwise its body is complete.
 
         Raises:
-            Problem, BadAnswer: it does not, nor will another one.
+            Problem, BadAnswer: the request was rejected, and a retry would not help.
         """
         self._secret = reply.secret
         if reply.status == OK:
             if not reply.headers.get("content-type", "").startswith("text/event-stream"):
-                raise BadAnswer("the answer is no stream of events; is this the daemon?")
+                raise BadAnswer("the response is not an event stream; check that this is the daemon")
             return True
         if reply.status not in NOT_NOW or self._is_away_too_long():
             checked(reply, self._workspace)
-            raise BadAnswer(f"the answer has the status {reply.status}; it is no stream of events")
+            raise BadAnswer(f"the response has status {reply.status} and is not an event stream")
         self._wait(retry_after(reply))
         return False
 
     def feed(self, chunk: bytes) -> Iterator[Event]:
-        """The events that a piece of the stream completes; one of no type only says where it stands.
+        """Yield the events that a piece of the stream completes; an event of type `MARK` is only a position.
 
         Raises:
-            BadAnswer: it is no such stream.
+            BadAnswer: invalid stream.
         """
         self._away_since, self._doubling = None, FIRST_PAUSE
         for frame in self._frames.feed(chunk):
@@ -781,11 +785,11 @@ class Following:
                 yield event_of(event_id, decoded(frame.data, self._secret))
 
     def lost(self, lost: Lost) -> None:
-        """Note that a connection ended, or was not made.
+        """Record that a connection ended, or was not made.
 
         Raises:
-            Unreachable: too many times (V2).
-            Unreachable: nobody who proves to be the daemon takes the connections.
+            Unreachable: the daemon was not available for too long (V2).
+            Unreachable: the server that accepts the connections does not prove that it is the daemon.
         """
         if lost.is_stranger and self._afresh:
             raise Unreachable(lost.why, is_stranger=True)

@@ -1,17 +1,17 @@
-"""What can go wrong for a client of the daemon, beside what can for everybody.
+"""The errors of the client, in addition to those of the library.
 
     MunimentError
     └── ClientError               client_closed
-        ├── Unreachable           unreachable, or daemon_unproven (who answered does not know the token)
-        ├── WaitTimeout           wait_timeout  (the task is not over; it goes on)
-        ├── BadAnswer             bad_answer    (what answered does not speak the contract)
-        ├── Problem               (the daemon answered that it does not do this)
+        ├── Unreachable           unreachable, or daemon_unproven (the server does not know the token)
+        ├── WaitTimeout           wait_timeout  (the task is not over; it continues)
+        ├── BadAnswer             bad_answer    (the response does not follow the contract)
+        ├── Problem               (the daemon rejected the request)
         └── TaskFailed            (a task ended without effect)
 
-What has a code for which `muniment.errors` has a class is raised as both: a queue that is full is a
-`Problem` and a `QueueFull`, a task that waits for review a `TaskFailed` and a `PendingReview`. So who catches
-errors of the library catches those of a daemon as well. `code` is always what the daemon said. Messages are
-the daemon's sentences, shortened to a printable line; they hold no token.
+An error whose code has a class in `muniment.errors` is raised as both: a full queue is a `Problem` and a
+`QueueFull`, a task that needs a review a `TaskFailed` and a `PendingReview`. So code that catches errors of
+the library also catches those of a daemon. `code` is always the code from the daemon. Messages are the
+daemon's sentences, shortened to a printable line; they contain no token.
 """
 
 from __future__ import annotations
@@ -25,70 +25,72 @@ from muniment.errors import CODES, MunimentError, printable
 
 
 class ClientError(MunimentError):
-    """Anything that a client raises on purpose."""
+    """Base class of the errors that a client raises on purpose."""
 
 
 class Unreachable(ClientError):
-    """The daemon did not answer.
+    """The daemon did not respond.
 
     Attributes:
-        code: `daemon_unproven` of a stranger: who answered did not prove to know the token, and was sent
-            neither the token nor a request.
-        may_have_arrived: whether it may have carried out what it was sent.
+        code: `daemon_unproven` if the server did not prove that it knows the token; it received neither the
+            token nor a request.
+        may_have_arrived: whether the request may have been processed.
     """
 
     codes = ("unreachable", "daemon_unproven")
 
     def __init__(self, why: str, *, may_have_arrived: bool = False, is_stranger: bool = False) -> None:
         self.may_have_arrived = may_have_arrived
-        text = f"the daemon did not answer: {why}"
+        text = f"the daemon did not respond: {why}"
         if is_stranger:
             text = (
-                f"what answers does not prove that it knows this token ({why}), and was not sent it: either "
-                "this is not the daemon, which may have ended, or the token was revoked or made by an older "
+                f"the server did not prove that it knows this token ({why}), and did not receive it: either "
+                "it is not the daemon, which may have ended, or the token was revoked or created by an older "
                 "version"
             )
         elif may_have_arrived:
-            text += "; it may have been carried out all the same"
+            text += "; the request may have been processed anyway"
         super().__init__(text, code=self.codes[is_stranger])
 
 
 class WaitTimeout(ClientError):
-    """The task is not over yet; it goes on, and may be waited for again.
+    """The task is not over yet; it continues, and you can wait for it again.
 
     Attributes:
-        task_id: which task.
-        status: what it had when it was last heard of; None: it was not heard of.
+        task_id: id of the task.
+        status: its last known status; None: unknown.
     """
 
     code = "wait_timeout"
 
     def __init__(self, task_id: str, status: str | None) -> None:
         self.task_id, self.status = task_id, status
-        super().__init__(f"{task_id} is not over yet ({status or 'the daemon did not answer'}); it goes on")
+        super().__init__(
+            f"{task_id} is not over yet ({status or 'the daemon did not respond'}); it continues"
+        )
 
 
 class BadAnswer(ClientError):
-    """What answered does not speak the contract of the daemon."""
+    """The response does not follow the contract of the daemon."""
 
     code = "bad_answer"
 
 
 def client_closed() -> ClientError:
-    """That the client was closed before, or meanwhile."""
-    return ClientError("this client was closed; make another", code="client_closed")
+    """Return the error for a closed client."""
+    return ClientError("this client is closed; create a new one", code="client_closed")
 
 
 class Problem(ClientError):
-    """The daemon answered that it does not do what it was asked.
+    """The daemon rejected the request.
 
     Attributes:
-        code: what the daemon said; stable.
-        status: of the answer, such as 409.
-        fields: what else it said, by its names: ids, logical paths.
-        review_id: what the owner may approve, where the daemon named it.
-        paths: logical paths that stand in the way, where the daemon named them.
-        retry_after: seconds after which it may be asked again, where it said so.
+        code: code from the daemon; stable.
+        status: HTTP status of the response, such as 409.
+        fields: other members of the response by their names: ids, logical paths.
+        review_id: the review that the owner may approve, if the response contains one.
+        paths: logical paths that cause the conflict, if the response contains them.
+        retry_after: seconds after which to retry, if the response contains them.
     """
 
     def __init__(
@@ -112,12 +114,12 @@ class TaskFailed(ClientError):
     """A task ended without effect on the memory.
 
     Attributes:
-        code: what the daemon said; stable.
-        task_id: which task.
-        review_id: what the owner may approve, of a task that waits for that.
-        paths: logical paths that were changed meanwhile, or of what would be too much to forget, where the
-            daemon named them.
-        meant, limit: how many things a forget would have removed, and how many it may; None: that is not why.
+        code: code from the daemon; stable.
+        task_id: id of the task.
+        review_id: the pending review of the task, if it has one.
+        paths: logical paths that were changed in the meantime, or that exceed the limit of a forget, if the
+            daemon sent them.
+        meant, limit: how many items a forget matched, and how many it may delete; None: not the reason.
     """
 
     def __init__(
@@ -147,12 +149,12 @@ _UNTOLD: Final = {
     **dict.fromkeys(("via", "tool", "line", "meant", "limit")),
     "reasons": (),
 }
-"""What errors of the library have of which the daemon tells nothing, and the value for that."""
+"""Attributes of library errors that the daemon does not send, with their default values."""
 
 
 @cache
 def _of_library() -> Mapping[str, type[MunimentError]]:
-    """Class of the library by code."""
+    """Return the error classes of the library by code."""
     classes = [each for each in _below(MunimentError) if not issubclass(each, ClientError)]
     return {
         code: each
@@ -163,7 +165,7 @@ def _of_library() -> Mapping[str, type[MunimentError]]:
 
 
 def told_as(kind: type[E], code: str) -> type[E]:
-    """The class that a problem or a failure of a code is raised as: the library's as well, if it has one."""
+    """Return the class to raise for a code; also a subclass of the library's error, if there is one."""
     each = _of_library().get(code)
     return kind if each is None else type(each.__name__, (kind, each), {**_UNTOLD, "__module__": __name__})
 

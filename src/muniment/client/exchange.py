@@ -1,6 +1,7 @@
-"""How the daemon is asked, and answers: one request with its tries, and a stream of events; does no I/O.
+"""The protocol of the client: one request with its tries, and a stream of events; does no I/O.
 
-Apart from `core`, which says what is asked: the pipe of the Model Context Protocol sends messages of others.
+Separate from `core`, which contains the requests: the pipe of the Model Context Protocol forwards other
+messages.
 """
 
 from __future__ import annotations
@@ -16,32 +17,33 @@ from muniment.errors import NOT_NOW
 
 # -- exchange ----------------------------------------------------------------------------------------
 #
-# One request, its answer, and when it is sent again; without doing any I/O.
+# One request, its response, and its retries; without I/O.
 #
-# A plan is a generator that yields each `Try`, is sent what came of it, and returns the result. The two
-# shells carry tries out, one by threads, one by asyncio, and decide nothing.
+# A plan is a generator that yields each `Try`, receives its outcome, and returns the result. The two shells
+# execute tries, one with threads, one with asyncio, and make no decisions.
 #
-# X1 What may have arrived is sent again only where that changes nothing: a GET, a DELETE, a POST that
-# recalls, and one that queues a task, whose one Idempotency-Key goes with every try, so that no task is
-# doubled. X2 429 and 503 are asked again after their Retry-After, or after a pause that doubles; no other
-# answer is. X3 No try begins past the deadline of its call, and none is given more than what is left of it,
-# or `GRACE_SECONDS` where that is more. A "not now" whose time lies past the deadline is raised at once.
+# X1 A request that may have arrived is repeated only if that is safe: a GET, a DELETE, a POST that recalls,
+# and one that queues a task, whose Idempotency-Key is the same in every try, so that no task is duplicated.
+# X2 After 429 and 503 the request is retried, after Retry-After or a pause that doubles; after other
+# responses it is not.
+# X3 No try begins after the deadline of its call. A try gets the remaining time, or `GRACE_SECONDS` if that
+# is more. A 429 or 503 whose Retry-After is later than the deadline is raised at once.
 
 TRY_SECONDS: Final = 10.0
-"""Seconds of one try; the daemon answers in milliseconds."""
+"""Seconds of one try; the daemon responds in milliseconds."""
 
 GRACE_SECONDS: Final = 1.0
-"""Seconds that a try is given though less is left, so that a wait of 0 s is an answer."""
+"""Minimum seconds of a try, so that a wait of 0 s also gets a response."""
 
 FIRST_PAUSE: Final = 0.05
 LAST_PAUSE: Final = 2.0
-"""Seconds between tries: the first pause, and what doubling it leads to at most."""
+"""Seconds between tries: the first pause, and the maximum after doubling."""
 
 MAX_RETRY_AFTER: Final = 60.0
-"""Seconds of a Retry-After that are obeyed."""
+"""Maximum seconds of a Retry-After that are respected."""
 
 MIN_SECRET: Final = 20
-"""Characters of the shortest token of a daemon. What is shorter may be a word of the contract itself."""
+"""Characters of the shortest token of a daemon. A shorter text may be a word of the contract."""
 
 OK: Final = 200
 _BROKEN_OFF: Final = 400
@@ -53,9 +55,9 @@ class Ask:
 
     Attributes:
         path: percent-encoded, with its query.
-        repeatable: whether it may be sent again though it may have arrived (X1).
-        hold: seconds for which the daemon may keep it waiting on purpose.
-        workspace: that it is about, for messages.
+        repeatable: whether it may be sent again although it may have arrived (X1).
+        hold: seconds for which the daemon may delay the response on purpose.
+        workspace: its workspace, for messages.
     """
 
     method: str
@@ -69,11 +71,11 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """One answer.
+    """One response.
 
     Attributes:
         headers: names in lower case.
-        secret: what it must not tell again; "": nothing.
+        secret: a text that is removed from its texts; "": none.
     """
 
     status: int
@@ -84,12 +86,12 @@ class HttpReply:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """No answer.
+    """A missing response.
 
     Attributes:
-        why: in words of ours.
+        why: reason, an internal text.
         may_have_arrived: whether the request may have reached the daemon.
-        is_stranger: whether somebody took the connection who did not prove to be the daemon.
+        is_stranger: whether the server did not prove that it is the daemon.
     """
 
     why: str
@@ -99,12 +101,12 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """What a shell is to do: wait, look where the daemon is now, send.
+    """The next step of a shell: wait, find the daemon, send the request.
 
     Attributes:
-        pause: seconds to wait before.
-        seconds: for the answer.
-        afresh: whether the daemon may have moved meanwhile.
+        pause: seconds to wait first.
+        seconds: time limit of the response.
+        afresh: whether the daemon may have moved in the meantime.
     """
 
     ask: Ask
@@ -120,19 +122,19 @@ Plan = Generator[Try, Outcome, T]
 
 
 def exchange(ask: Ask, clock: Callable[[], float], deadline: float, pause: float = 0.0) -> Plan[HttpReply]:
-    """Send until there is an answer that is one.
+    """Send a request until there is a valid response.
 
     Args:
         ask: the request.
-        clock: seconds, monotonic.
+        clock: returns monotonic seconds.
         deadline: on that clock.
         pause: seconds before the first try.
 
     Raises:
-        Unreachable: there was none in time.
-        Unreachable: nobody who proves to be the daemon takes the connections.
-        Problem: it is that the daemon does not do this.
-        BadAnswer: it is none of this contract.
+        Unreachable: no response in time.
+        Unreachable: the server that accepts the connections does not prove that it is the daemon.
+        Problem: the daemon rejected the request.
+        BadAnswer: the response does not follow the contract.
     """
     doubling, afresh = FIRST_PAUSE, False
     while True:
@@ -143,7 +145,7 @@ def exchange(ask: Ask, clock: Callable[[], float], deadline: float, pause: float
             return checked(outcome, ask.workspace)
         left = deadline - clock()
         if isinstance(outcome, Lost):
-            if outcome.is_stranger and afresh:  # Once more first: the daemon may have moved.
+            if outcome.is_stranger and afresh:  # Retry once first, because the daemon may have moved.
                 raise Unreachable(outcome.why, is_stranger=True)
             is_over = left <= 0 or (outcome.may_have_arrived and not ask.repeatable)
             if is_over:
@@ -161,35 +163,35 @@ def exchange(ask: Ask, clock: Callable[[], float], deadline: float, pause: float
 
 
 def checked(reply: HttpReply, workspace: str = "") -> HttpReply:
-    """`reply`, which is one that carries out what was asked of a workspace.
+    """Return `reply` if it is a successful response about a workspace.
 
     Raises:
-        Problem: it says why not.
-        BadAnswer: it says neither.
+        Problem: it is an error response.
+        BadAnswer: it is neither.
     """
     if reply.status >= _BROKEN_OFF:
         raise_problem(reply, workspace)
     if reply.status not in {OK, 202}:
-        raise BadAnswer(f"the answer has the status {reply.status}; it is not followed elsewhere")
+        raise BadAnswer(f"the response has status {reply.status}; redirects are not followed")
     return reply
 
 
 def raise_problem(reply: HttpReply, workspace: str = "") -> NoReturn:
-    """Raise what an answer says of why not, about a workspace.
+    """Raise the error of a failed response about a workspace.
 
     Raises:
-        Problem: a class of it, by the code.
-        BadAnswer: it says nothing that this contract knows.
+        Problem: the error; its class depends on the code.
+        BadAnswer: the response contains no error of this contract.
     """
     try:
         said = document_of(reply)
     except BadAnswer:
-        raise BadAnswer(f"the answer has the status {reply.status}, and does not say why") from None
+        raise BadAnswer(f"the response has status {reply.status} and gives no reason") from None
     code, message = said.get("code"), said.get("error")
     if not isinstance(code, str) or not isinstance(message, str):
-        raise BadAnswer(f"the answer has the status {reply.status}, and does not say why")
+        raise BadAnswer(f"the response has status {reply.status} and gives no reason")
     if code == "untrusted_workspace" and workspace:
-        message = f"{message} It was asked for {workspace}."
+        message = f"{message} The requested workspace is {workspace}."
     if isinstance(detail := said.get("detail"), str):
         message = f"{message} ({detail})"
     fields = {name: said[name] for name in said.keys() - {"type", "title", "status", "error", "code"}}
@@ -199,7 +201,7 @@ def raise_problem(reply: HttpReply, workspace: str = "") -> NoReturn:
 
 
 def retry_after(reply: HttpReply) -> float | None:
-    """Seconds after which to ask again, if the answer says so in seconds; at most `MAX_RETRY_AFTER`."""
+    """Return the seconds of a Retry-After header, at most `MAX_RETRY_AFTER`; None without one in seconds."""
     text = reply.headers.get("retry-after", "")
     if not (text.isascii() and text.isdecimal()):
         return None
@@ -207,28 +209,28 @@ def retry_after(reply: HttpReply) -> float | None:
 
 
 def then(plan: Plan[S], read: Callable[[S], T]) -> Plan[T]:
-    """A plan whose result is read from that of another one."""
+    """Return a plan that converts the result of another one."""
     return read((yield from plan))
 
 
 def document_of(reply: HttpReply) -> dict[str, Any]:
-    """The JSON object in an answer.
+    """Return the JSON object in a response.
 
     Raises:
-        BadAnswer: there is none.
+        BadAnswer: the body is not a JSON object.
     """
     document = decoded(reply.body, reply.secret)
     if not isinstance(document, dict):
-        raise BadAnswer("the answer is no JSON object; is this the daemon?")
+        raise BadAnswer("the response is not a JSON object; check that this is the daemon")
     return document
 
 
 def decoded(text: str | bytes, secret: str) -> Any:
-    """The value of a JSON text, whose texts no longer have the secret in them; None: it is no JSON.
+    """Return the value of a JSON text with the secret removed from its texts; None if it is not JSON.
 
     Args:
-        text: from the daemon.
-        secret: a shorter one than `MIN_SECRET` is not looked for.
+        text: text from the daemon.
+        secret: ignored if it is shorter than `MIN_SECRET`.
     """
     try:
         return _without(secret, json.loads(text))
@@ -237,7 +239,7 @@ def decoded(text: str | bytes, secret: str) -> Any:
 
 
 def without(secret: str, text: str) -> str:
-    """A text without the secret, as `decoded`."""
+    """Return a text without the secret, as `decoded`."""
     return text.replace(secret, "[token]") if len(secret) >= MIN_SECRET else text
 
 
@@ -253,16 +255,16 @@ def _without(secret: str, value: Any) -> Any:
 
 # -- sse ---------------------------------------------------------------------------------------------
 #
-# Reads a stream of server-sent events, piece by piece, wherever the pieces end.
+# Reads a stream of server-sent events, piece by piece.
 #
-# S1 The frames are the same however the bytes are cut, also inside a character or between CR and LF.
-# S2 A line and a frame hold at most `MAX_FRAME_BYTES`; what is more raises, and is not kept.
+# S1 The frames do not depend on how the bytes are split, even inside a character or between CR and LF.
+# S2 A line and a frame have at most `MAX_FRAME_BYTES`; a longer one raises, and is not stored.
 #
-# Does no I/O. Source: the HTML standard, 9.2.6, "Interpreting an event stream"; `retry` is ignored, as the
-# client has pauses of its own.
+# Does no I/O. Source: the HTML standard, 9.2.6, "Interpreting an event stream"; `retry` is ignored, because
+# the client chooses its pauses.
 
 MAX_FRAME_BYTES: Final = 1024 * 1024
-"""Bytes of one event; those of the daemon hold ids and names, some 300 bytes."""
+"""Maximum bytes of one event; the daemon's events contain ids and names, about 300 bytes."""
 
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 _BOM: Final = b"\xef\xbb\xbf"
@@ -273,9 +275,9 @@ class Frame:
     """One event of a stream.
 
     Attributes:
-        id: the newest one that the stream gave; "" if it gave none.
-        event: its type; `message` where it has none.
-        data: its lines of data; None: it has none, and is no event; it says where the stream stands.
+        id: the newest id of the stream; "" if it sent none.
+        event: its type; `message` if it has none.
+        data: its lines of data; None: a position mark without data, which is not an event.
     """
 
     id: str
@@ -287,10 +289,10 @@ class Frames:
     """The frames of one connection.
 
     Args:
-        last_id: the one that the connection went on from.
+        last_id: the id after which the connection continues.
 
     Attributes:
-        last_id: that of the newest frame that came as a whole; what a further connection goes on from.
+        last_id: id of the newest complete frame; the next connection continues after it.
     """
 
     def __init__(self, last_id: str = "") -> None:
@@ -303,10 +305,10 @@ class Frames:
         self._bytes = 0
 
     def feed(self, chunk: bytes) -> Iterator[Frame]:
-        """The frames that `chunk` completes.
+        """Yield the frames that `chunk` completes.
 
         Raises:
-            BadAnswer: there is no end to a line or a frame (S2).
+            BadAnswer: a line or a frame is too long (S2).
         """
         if self._after_cr and chunk:
             chunk = chunk.removeprefix(b"\n")
@@ -342,7 +344,7 @@ class Frames:
             case b"id" if "\0" not in text:
                 self._id = text
             case _:
-                pass  # A comment, such as a heartbeat, or a field that means nothing to us.
+                pass  # A comment, such as a heartbeat, or an unknown field.
         return None
 
     def _dispatch(self) -> Frame | None:

@@ -1,12 +1,12 @@
-"""Where the daemon is, and with what token to go there.
+"""Finds the daemon and the token for it.
 
-F1 The token, and what tells where to send it, are read from files of this user's alone; others are refused.
-   Windows does not tell so by owner and mode: there they are files in this user's folder.
-F2 A socket is preferred to an address: nobody listens there who may not write its directory, whereas any
-   user of this machine may take a port that is free.
-F3 A token goes where it was given for: with an address or a socket of the caller's, only the caller's token.
-   That who answers there is the daemon, not who took its port once it had ended, is for `greeting` to find.
-F4 `http://localhost` is `127.0.0.1`: at the other addresses of that name anybody may listen.
+F1 The token and the daemon's address are read only from files that belong to this user alone; other files are
+   rejected. Windows has no such owner and mode: there they are files in this user's folder.
+F2 A socket is preferred to an address: only a user who may write its directory can listen there, but any
+   user of this machine may use a free port.
+F3 A token is sent only to its daemon: with an address or a socket from the caller, only the caller's token.
+   `Greeting` verifies that the server is the daemon, and not a program that took its port after it ended.
+F4 `http://localhost` is `127.0.0.1`: at the other addresses of that name any user may listen.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, printable
 from muniment.files import is_ours_alone, opened, read_up_to
 
 MAX_FILE_BYTES: Final = 4096
-"""Bytes of `daemon.json` and of the token's file; they have some 200."""
+"""Maximum bytes of `daemon.json` and of the token's file; they have about 200."""
 
 ON_A_SOCKET: Final = "http://localhost"
-"""The address of requests that go over a Unix socket; the name in it is heeded by nobody."""
+"""The URL of requests over a Unix socket; its host name is ignored."""
 
 _URL: Final = re.compile(
     r"(?P<bare>https?://(?P<host>[A-Za-z0-9][A-Za-z0-9._-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\])(:(?P<port>[0-9]{1,5}))?)/?",
@@ -43,12 +43,12 @@ _WORD: Final = re.compile(r"[!-~]{1,512}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where to send requests.
+    """The address of a daemon.
 
     Attributes:
         url: scheme, host and port.
         socket: path of the Unix socket to connect to instead; None: connect to the host.
-        token: sent with each; None: nothing is.
+        token: sent with each request; None: no token.
     """
 
     url: str
@@ -58,11 +58,11 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A home whose daemon is looked up anew after each connection that is lost.
+    """A home whose daemon is found again after each lost connection.
 
     Attributes:
         directory: `$MUNIMENT_HOME`.
-        token: to be used instead of the owner's.
+        token: used instead of the owner's.
     """
 
     directory: Path
@@ -70,14 +70,14 @@ class Home:
 
     @property
     def nobody(self) -> str:
-        """What it means that there is none."""
-        return f"none runs for {self.directory}; start one with: muniment serve"
+        """Return the message for a missing daemon."""
+        return f"no daemon runs for {self.directory}; start one with: muniment serve"
 
     def find(self) -> Where | None:
-        """Where its daemon said that it is; None: it said nothing, so none has been started.
+        """Return the announced address of its daemon, or None if none was started.
 
         Raises:
-            ManagedMemoryUnavailable: a file is not ours alone (F1), or does not hold what it should.
+            ManagedMemoryUnavailable: a file does not belong to this user alone (F1), or is invalid.
         """
         state = self.directory / "state"
         path = state / "daemon.json"
@@ -91,22 +91,22 @@ class Home:
                 return Where(ON_A_SOCKET, check_socket(socket), self.token)
             address = check_url(url)
         except (ValueError, AttributeError, ConfigInvalid):
-            raise ManagedMemoryUnavailable(str(path), "does not say where the daemon is") from None
+            raise ManagedMemoryUnavailable(str(path), "does not contain the daemon's address") from None
         token = self.token or (_read(state / "token") or "").strip()
         if _WORD.fullmatch(token) is None:
-            raise ManagedMemoryUnavailable(str(state / "token"), "holds no token")
+            raise ManagedMemoryUnavailable(str(state / "token"), "does not contain a token")
         return Where(address, None, token)
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A place that the caller named."""
+    """An address from the caller."""
 
     where: Where
-    nobody: ClassVar[str] = "nobody is there"
+    nobody: ClassVar[str] = "no daemon runs there"
 
     def find(self) -> Where | None:
-        """That place."""
+        """Return that address."""
         return self.where
 
 
@@ -121,20 +121,20 @@ def place(
     token: str | None = None,
     home: str | os.PathLike[str] | None = None,
 ) -> Place:
-    """What a client is to talk to.
+    """Return the daemon that a client should use.
 
     Args:
         environment: such as `os.environ`, for `MUNIMENT_HOME`.
         url: `http://HOST:PORT`, or https.
         socket: path of a Unix socket.
         token: None: the owner's, from the home; with `url` or `socket`: none.
-        home: None: `MUNIMENT_HOME`, else `~/.muniment`.
+        home: None: `MUNIMENT_HOME`, or `~/.muniment` if that is not set.
 
     Raises:
-        ConfigInvalid: more than one place was named, or one that cannot be.
+        ConfigInvalid: more than one daemon was specified, or an argument is invalid.
     """
     if sum(each is not None for each in (url, socket, home)) > 1:
-        raise ConfigInvalid("name one of url, socket and home")
+        raise ConfigInvalid("conflicting arguments; use only one of url, socket and home")
     if token is not None:
         check_word("token", token)
     if url is not None:
@@ -146,20 +146,20 @@ def place(
     try:
         return Home(base.expanduser().absolute(), token)
     except RuntimeError:
-        raise ConfigInvalid("there is no home directory; set MUNIMENT_HOME") from None
+        raise ConfigInvalid("home directory not found; set MUNIMENT_HOME") from None
 
 
 def name_workspace(workspace: str | os.PathLike[str] | None) -> str:
-    """What a daemon is asked for: the key of a workspace, or the real path of the one around a directory.
+    """Return the workspace to request: its key, or the real path of the workspace around a directory.
 
-    That is the nearest directory with a `.git`, as for `muniment.open`. By it the daemon knows to which of
-    its projects a worktree, or a repository that was moved, belongs.
+    That is the nearest directory with a `.git`, as for `muniment.open`. From it the daemon finds the project
+    of a worktree, or of a repository that was moved.
 
     Args:
         workspace: its key, or a directory in it, which need not be on this machine; None: the current one.
 
     Raises:
-        ConfigInvalid: there is no current directory, or this cannot be the name of one.
+        ConfigInvalid: the current directory does not exist, or the argument is invalid.
     """
     text = os.fspath("." if workspace is None else workspace)
     if isinstance(workspace, str) and _KEY.fullmatch(text):
@@ -168,39 +168,39 @@ def name_workspace(workspace: str | os.PathLike[str] | None) -> str:
         start = Path(os.path.realpath(text))
         return str(next((each for each in (start, *start.parents) if os.path.lexists(each / ".git")), start))
     except (OSError, ValueError) as error:
-        raise ConfigInvalid(f"the workspace {printable(text)} cannot be found: {error}") from None
+        raise ConfigInvalid(f"workspace {printable(text)} not found: {error}") from None
 
 
 def check_url(url: Any) -> str:
-    """`url` without its last slash.
+    """Return `url` without its last slash.
 
     Raises:
-        ConfigInvalid: it is no scheme, host and port.
+        ConfigInvalid: it is not scheme, host and port.
     """
     found = _URL.fullmatch(url) if isinstance(url, str) else None
     if found is None or not 0 < int(found["port"] or 1) <= _MAX_PORT or not _is_host(found["host"]):
-        raise ConfigInvalid("the daemon's url must be http://HOST:PORT, without a path or a name in it")
+        raise ConfigInvalid("invalid url; use http://HOST:PORT, without a path or a user name")
     if found["bare"].lower().startswith("http:") and found["host"].lower() == "localhost":
         return "http://127.0.0.1" + (found[3] or "")
     return found["bare"]
 
 
 def check_socket(path: Any) -> str:
-    """`path`.
+    """Return `path` if it can be the path of a socket.
 
     Raises:
-        ConfigInvalid: it cannot be that of a socket.
+        ConfigInvalid: it cannot.
     """
     if not isinstance(path, str) or not path or "\0" in path:
-        raise ConfigInvalid("the daemon's socket must be the path of one")
+        raise ConfigInvalid("invalid socket; use the path of a Unix socket")
     return path
 
 
 def check_word(what: str, text: str) -> str:
-    """`text`, which can stand in a header.
+    """Return `text` if it can be in a header.
 
     Raises:
-        ConfigInvalid: it cannot; it is not repeated in the message.
+        ConfigInvalid: it cannot; the message does not contain it.
     """
     if _WORD.fullmatch(text) is None:
         raise ConfigInvalid(f"the {what} must be up to 512 printable ASCII characters without spaces")
@@ -208,12 +208,12 @@ def check_word(what: str, text: str) -> str:
 
 
 def _read(path: Path) -> str | None:
-    """A file of this user's alone (F1); None: there is none."""
+    """Return the content of a file that belongs to this user alone (F1), or None if it is missing."""
     try:
         with opened(path) as fd:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode) or not is_ours_alone(path, status):
-                raise ManagedMemoryUnavailable(str(path), "is no file of yours alone (0600)")
+                raise ManagedMemoryUnavailable(str(path), "is not a private file of yours (0600)")
             return read_up_to(fd, MAX_FILE_BYTES).decode("latin-1")
     except FileNotFoundError:
         return None
@@ -222,7 +222,7 @@ def _read(path: Path) -> str | None:
 
 
 def _is_host(text: str) -> bool:
-    """Whether a text of the right characters is a name, or else an address that there can be."""
+    """Return whether a text with valid characters is a host name or a valid address."""
     is_name = not text.startswith("[") and not text.replace(".", "").isdecimal()
     try:
         return is_name or bool(ipaddress.ip_address(text.strip("[]")))

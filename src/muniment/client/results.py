@@ -1,6 +1,6 @@
-"""Tasks and events as clients have them; the other values are those of `muniment.types`.
+"""Tasks and events as clients receive them; the other values are those of `muniment.types`.
 
-What the contract gained later, and other implementations of it leave out, is empty or None then.
+Members that were added to the contract later, and that other implementations omit, are then empty or None.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from muniment.types.documents import WireAnswer
 # -- results -----------------------------------------------------------------------------------------
 
 Document = Mapping[str, Any]
-"""What the daemon says, under its own names."""
+"""A JSON object from the daemon, with its names."""
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
@@ -27,13 +27,13 @@ Result = RememberResult | ForgetResult | DreamResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task(AnyTask):
-    """A task as the daemon knows it.
+    """A task as the daemon returned it.
 
     Attributes:
         created_at, updated_at: ISO-8601, UTC, milliseconds.
-        context_mode: of a remember alone.
-        result: of a completed one alone.
-        error: of a failed one alone.
+        context_mode: only for remember.
+        result: only for a completed task.
+        error: only for a failed task.
     """
 
     kind: Kind
@@ -43,15 +43,15 @@ class Task(AnyTask):
 
     @property
     def is_over(self) -> bool:
-        """Whether it will never change again."""
+        """Return whether it will never change again."""
         return self.status in _OVER
 
     @property
     def outcome(self) -> Result:
-        """The result of a task that is over.
+        """Return the result of a task that is over.
 
         Raises:
-            TaskFailed: it has none; a class of it, by the code.
+            TaskFailed: it has no result; the class depends on the code.
         """
         if self.result is not None:
             return self.result
@@ -60,7 +60,7 @@ class Task(AnyTask):
         )
         message = error.message
         if error.meant is not None:
-            message += f" Meant are {error.meant} things, and {error.limit} may go at once."
+            message += f" {error.meant} items match, and at most {error.limit} may be deleted at once."
         if error.reason is not None:
             message += f" {error.reason}"
         raise told_as(TaskFailed, error.code)(
@@ -76,13 +76,13 @@ class Task(AnyTask):
 
 @dataclass(frozen=True, slots=True)
 class Event(WireAnswer):
-    """Something that happened in a workspace.
+    """An event of a workspace.
 
     Attributes:
-        id: what `events(after=…)` goes on from; "" where the daemon gave none.
-        type: `memory_changed`, `task`, or `resync`: what came before was missed, read anew what you keep.
-        data: under the daemon's own names.
-        originator_client_id: of the client that asked for it, where it gave one.
+        id: position for `events(after=…)`; "" if the daemon sent none.
+        type: `memory_changed`, `task`, or `resync`: earlier events were missed, reload cached data.
+        data: the data, with the daemon's names.
+        originator_client_id: id of the client that caused it, if it sent one.
     """
 
     id: str
@@ -93,24 +93,24 @@ class Event(WireAnswer):
 
 # -- normal ------------------------------------------------------------------------------------------
 #
-# Events as user interfaces of this contract know them: one shape for every change of the memory.
+# Events in the form that user interfaces of this contract use: one shape for every change of the memory.
 #
-# Source: the event normaliser of the contract's TypeScript SDK; scopes other than `user` and `project` pass
-# as well, since a policy may declare them.
+# Source: the event normaliser of the contract's TypeScript SDK; scopes other than `user` and `project` are
+# also accepted, since a policy may declare them.
 
 _TYPE: Final = "workspace.memory.changed"
 
 
 def normalize(event: Event | Document) -> dict[str, Any] | None:
-    """A change of the memory; None: the event is about something else, or is not whole.
+    """Return a change of the memory, or None if the event is of another type, or incomplete.
 
     Args:
-        event: as `events()` gave it, or as it stands in a stream: `{"type": …, "data": {…}}`.
+        event: from `events()`, or as in a stream: `{"type": …, "data": {…}}`.
 
     Returns:
-        `{"type": "workspace.memory.changed", "scope": "managed", "source", "taskId", "touchedScopes"}`; of a
-        change to a context file, whose scope is `workspace` or `global`, instead of the last three
-        `filePath`, `mode` and `bytesWritten`.
+        `{"type": "workspace.memory.changed", "scope": "managed", "source", "taskId", "touchedScopes"}`; for a
+        change of a context file, whose scope is `workspace` or `global`, `filePath`, `mode` and
+        `bytesWritten` instead of the last three.
     """
     wire = {"type": event.type, "data": event.data} if isinstance(event, Event) else event
     kind, data = wire.get("type"), wire.get("data")

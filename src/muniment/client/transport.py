@@ -1,18 +1,18 @@
-"""Carries requests over httpx2's transports, without anything that its clients do by themselves.
+"""Sends requests over httpx2's transports, without the automatic behaviour of its clients.
 
-H1 A request goes to the one place that it is for: no redirect is followed, no proxy, cookie or variable of
-   the environment is heeded, certificates are verified against the system's store.
-H2 The token stands in one header, added here. It is in no value that is printed; what an answer says loses
-   it, however it is spelt there, see `exchange.decoded`.
-H3 An answer is read up to `MAX_ANSWER_BYTES`, as it was sent: nothing is decompressed.
-H4 Nobody is sent a token before having proved to know it, on that very connection (`greeting`). On a Unix
-   socket without one, whoever listens is this user.
-H5 A thread that reads or writes does so for what is left of its `Patience`, and no longer than the transport
-   is open.
+H1 A request goes only to its address: redirects, proxies, cookies and environment variables are ignored, and
+   certificates are verified against the system's store.
+H2 The token is in one header, which is added here. It is in no printed value, and it is removed from texts of
+   responses in every spelling, see `exchange.decoded`.
+H3 A response is read up to `MAX_ANSWER_BYTES`, as it was sent, without decompression.
+H4 A server receives the token only after it has proved, on the same connection, that it knows it
+   (`Greeting`). On a Unix socket without a token, the listener must be this user.
+H5 A thread reads or writes only for the remaining time of its `TryPatience`, and only while the transport is
+   open.
 
-Do not hold: that a connection is made in time, or not any more, where the name of the host has many
-addresses, each of which has `CONNECT_SECONDS`, or is hard to look up. An application that has `httpcore2` log
-at DEBUG gets the headers of answers into its log.
+Not guaranteed: the time limit of a connection, if the host name has many addresses, each of which has
+`CONNECT_SECONDS`, or if its lookup is slow. An application that makes `httpcore2` log at DEBUG gets response
+headers in its log.
 """
 
 from __future__ import annotations
@@ -56,35 +56,35 @@ from muniment.portable import IS_LINUX
 
 # -- greeting ----------------------------------------------------------------------------------------
 #
-# Asks whoever answers to prove that it knows the token, before it is sent; without doing any I/O.
+# Requires the server to prove that it knows the token before the token is sent; this part does no I/O.
 #
-# E1 Each connection over which a token would go begins with a nonce of its own. The token goes only to who
-#    answers with the proof of `names.hello_proof` for that nonce and the address that was dialled: what was
-#    recorded proves nothing again, and what a daemon at another address says proves nothing here.
-# E2 Nobody learns more than the token's name, from which it cannot be found.
+# E1 Each connection that will carry a token begins with a new nonce. The token is sent only after the server
+#    returns the proof of `names.hello_proof` for that nonce and the dialled address. So a recorded proof is
+#    useless, and so is a proof of a daemon at another address.
+# E2 A server learns only the token's name, from which the token cannot be computed.
 #
-# Does not hold: against who stands on the way between the two, where there is no TLS: it sees what goes by
-# once the daemon has proved itself. On the loopback only root does.
+# Not guaranteed: protection against an attacker between client and daemon, without TLS: it can read the
+# traffic after the daemon has proved itself. On the loopback, only root can do that.
 #
 # Source: ADR 0026.
 
 MAX_BYTES: Final = 4096
-"""Bytes of the answer; it has some 500."""
+"""Maximum bytes of the proof response; it has about 500."""
 
 
 class Stranger(httpx2.TransportError):
-    """Who answers there does not prove to know the token."""
+    """The server does not prove that it knows the token."""
 
 
 class Greeting:
-    """The beginning of one connection.
+    """The proof exchange at the beginning of one connection.
 
     Args:
-        where: with a token.
+        where: the server, with a token.
         nonce: 64 hexadecimal digits that were never used before.
 
     Attributes:
-        request: what is to be sent.
+        request: the bytes to send.
     """
 
     def __init__(self, where: Where, nonce: str) -> None:
@@ -101,11 +101,11 @@ class Greeting:
         )
 
     def feed(self, data: bytes) -> bool:
-        """Whether the daemon has proved itself by what came so far; b"": nothing more comes.
+        """Return whether the received data proves the daemon's identity; b"" means end of data.
 
         Raises:
-            Stranger: it never will.
-            httpx2.ConnectError: the connection ends here; another one may do.
+            Stranger: the proof is wrong or missing.
+            httpx2.ConnectError: the connection ends here; a retry may succeed.
         """
         self._read += len(data)
         try:
@@ -123,9 +123,9 @@ class Greeting:
         except h11.RemoteProtocolError:
             if not data:
                 raise httpx2.ConnectError("the connection ended early") from None
-            raise Stranger("it speaks no HTTP") from None
+            raise Stranger("it does not use HTTP") from None
         if self._read > MAX_BYTES:
-            raise Stranger("its answer is too long")
+            raise Stranger("its response is too long")
         return False
 
     def _check(self) -> None:
@@ -134,7 +134,7 @@ class Greeting:
         said = decoded(self._body, "") if self._status == OK else None
         proof = said.get("proof") if isinstance(said, dict) else None
         if not isinstance(proof, str) or not hmac.compare_digest(proof.encode(), self._proof.encode()):
-            raise Stranger(f"it answered {self._status}, without the proof")
+            raise Stranger(f"its response has status {self._status}, without the proof")
         if self._connection.their_state is not h11.DONE or self._connection.trailing_data[0]:
             raise httpx2.ConnectError("the connection ended early")
 
@@ -142,29 +142,29 @@ class Greeting:
 # -- transport ---------------------------------------------------------------------------------------
 
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of an answer; the largest is a page of tasks."""
+"""Maximum bytes of a response; the largest is a page of tasks."""
 
 CONNECT_SECONDS: Final = 5.0
 
 _LIMITS: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=4.0)
-"""The daemon closes what is idle for 75 s, others for 5 s; whoever closes first loses no request by it."""
+"""The daemon closes idle connections after 75 s, others after 5 s; closing first avoids lost requests."""
 
 _BEFORE: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 _CREDENTIALS: Final = struct.Struct("3i")
 _SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED, _XUCRED_BYTES = 0, 1, struct.Struct("2I"), 76
-"""How macOS tells who listens: `xucred` of <sys/ucred.h>, whose first fields are its version and the user."""
+"""Constants of macOS for the user of a peer: `xucred` of <sys/ucred.h> begins with version and user id."""
 _PIECE_BYTES: Final = 4096
 
 C = TypeVar("C")
 
 
 class Connections(Generic[C]):
-    """The connections of a client, which are others once the daemon has moved.
+    """The connections of a client, which are replaced after the daemon has moved.
 
     Args:
-        place: where the daemon is to be looked for.
-        make: makes connections to where it is.
+        place: finds the daemon.
+        make: creates connections to an address.
     """
 
     def __init__(self, place: Place, make: Callable[[Where], C]) -> None:
@@ -175,14 +175,14 @@ class Connections(Generic[C]):
         self._is_closed = False
 
     def open(self, *, afresh: bool) -> tuple[Where, C] | Lost:
-        """Where the daemon is, and the connections to there.
+        """Return the address of the daemon, and the connections to it.
 
         Args:
-            afresh: look again where it is.
+            afresh: find the daemon again.
 
         Raises:
-            ClientError: closed; there is nothing more to be sent.
-            ManagedMemoryUnavailable: what says where it is cannot be relied on.
+            ClientError: the client is closed.
+            ManagedMemoryUnavailable: the file with the address cannot be trusted.
         """
         with self._lock:
             if self._is_closed:
@@ -197,13 +197,13 @@ class Connections(Generic[C]):
             return self._current
 
     def retired(self) -> list[C]:
-        """The connections that are no longer used, to be closed."""
+        """Return the connections that are no longer used, and must be closed."""
         with self._lock:
             found, self._retired = self._retired, []
             return found
 
     def close(self) -> None:
-        """Open nothing more."""
+        """Open no more connections."""
         with self._lock:
             self._is_closed = True
             self._retire()
@@ -215,10 +215,10 @@ class Connections(Generic[C]):
 
 
 class TryPatience:
-    """What each wait of a try may take: what is left of its seconds; once it is `endless`, all of them.
+    """The time limit of each wait in a try: the remaining seconds or, after `endless`, all of its seconds.
 
     Args:
-        seconds: for the try.
+        seconds: seconds of the try.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -226,16 +226,16 @@ class TryPatience:
         self._end: float | None = time.monotonic() + seconds
 
     def endless(self) -> None:
-        """Give each further wait the seconds of the whole: a stream has begun."""
+        """Give each further wait the full time: a stream has begun."""
         self._end = None
 
     def left(self) -> float:
-        """Seconds for the next wait; 0 or less: none."""
+        """Return the seconds for the next wait; 0 or less: none are left."""
         return self._seconds if self._end is None else self._end - time.monotonic()
 
 
 def _peer_is_us(connection: socket.socket) -> None:
-    """Raise `Stranger` where another user listens on a Unix socket."""
+    """Raise `Stranger` if another user listens on a Unix socket."""
     if IS_LINUX:
         data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         _pid, uid, _gid = _CREDENTIALS.unpack(data)
@@ -243,7 +243,7 @@ def _peer_is_us(connection: socket.socket) -> None:
         data = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES)
         version, uid = _XUCRED.unpack_from(data)
         if version:
-            raise Stranger("this system does not say who listens on the socket")
+            raise Stranger("this system does not report which user listens on the socket")
     if uid != os.geteuid():
         raise Stranger("another user listens on the socket")
 
@@ -253,7 +253,7 @@ def _nonce() -> str:
 
 
 class _Stream(httpcore2.NetworkStream):
-    """A connection of a thread, which another one may close: that wakes whoever reads, and waits for them."""
+    """A connection of a thread. Another thread may close it: that wakes its reader, and waits for it."""
 
     def __init__(self, inner: httpcore2.NetworkStream, where: Where) -> None:
         self._inner, self._where = inner, where
@@ -275,7 +275,7 @@ class _Stream(httpcore2.NetworkStream):
         return self.greet(timeout)
 
     def greet(self, timeout: float | None) -> Self:
-        """Go on with the daemon alone (H4); else the connection is closed."""
+        """Verify that the server is the daemon (H4); otherwise close the connection."""
         try:
             self._greet(timeout)
         except BaseException:
@@ -297,13 +297,14 @@ class _Stream(httpcore2.NetworkStream):
     def get_extra_info(self, info: str) -> Any:
         try:
             return self._inner.get_extra_info(info)
-        except OSError:  # Of select(), where there is no poll(2): another thread has closed it meanwhile.
+        # From select(), on systems without poll(2), if another thread has closed the connection.
+        except OSError:
             if info != "is_readable":
                 raise
             return True
 
     def close(self) -> None:
-        with suppress(OSError):  # It is closed already.
+        with suppress(OSError):  # It is already closed.
             socket.socket.shutdown(self._inner.get_extra_info("socket"), socket.SHUT_RDWR)
         with self._in_use:
             self._inner.close()
@@ -319,7 +320,7 @@ def _seconds(timeout: float | TryPatience | None, late: type[Exception]) -> floa
 
 
 class _Backend(httpcore2.SyncBackend):
-    """Makes connections for threads, until it is closed with all of them."""
+    """Creates connections for threads, until it is closed together with all of them."""
 
     def __init__(self, where: Where) -> None:
         self._where = where
@@ -339,7 +340,8 @@ class _Backend(httpcore2.SyncBackend):
         try:
             return self._keep(super().connect_unix_socket(path, timeout, *args, **kwargs)).greet(timeout)
         except (httpcore2.NetworkError, httpcore2.TimeoutException) as error:
-            # Close what the base leaves open where nobody takes a connection: the socket stands in its frame.
+            # Close the socket that the base class leaves open if the connection is refused: it is in its
+            # frame.
             for frame, _ in traceback.walk_tb(error.__traceback__):
                 if isinstance(left := frame.f_locals.get("sock"), socket.socket):
                     left.close()
@@ -359,25 +361,25 @@ class _Backend(httpcore2.SyncBackend):
                 self._streams.add(stream)
                 return stream
         stream.close()
-        raise httpcore2.ConnectError("the client was closed")
+        raise httpcore2.ConnectError("the client is closed")
 
 
 class Threaded(httpx2.HTTPTransport):
-    """Connections for threads; closing it ends what they wait for."""
+    """Connections for threads; closing it ends their waits."""
 
     def __init__(self, where: Where) -> None:
         super().__init__(verify=_tls(where), trust_env=False, limits=_LIMITS, uds=where.socket)
         self._backend = _Backend(where)
-        self._pool._network_backend = self._backend  # noqa: SLF001  no other way in
+        self._pool._network_backend = self._backend  # noqa: SLF001  the only way to set it
 
     def close(self) -> None:
-        """Close all connections, also those in use."""
+        """Close all connections, including those in use."""
         self._backend.close()
         super().close()
 
 
 class _LoopedStream(httpcore2.AsyncNetworkStream):
-    """A connection of an event loop that greets once it is encrypted."""
+    """A connection of an event loop that verifies the server after encryption has started."""
 
     def __init__(self, inner: httpcore2.AsyncNetworkStream, where: Where) -> None:
         self._inner, self._where = inner, where
@@ -389,7 +391,7 @@ class _LoopedStream(httpcore2.AsyncNetworkStream):
 
 
 class _LoopedBackend(httpcore2.AnyIOBackend):
-    """Makes connections for an event loop."""
+    """Creates connections for an event loop."""
 
     def __init__(self, where: Where) -> None:
         self._where = where
@@ -405,7 +407,7 @@ class _LoopedBackend(httpcore2.AnyIOBackend):
 
 
 async def _greeted(stream: httpcore2.AsyncNetworkStream, where: Where) -> httpcore2.AsyncNetworkStream:
-    """The connection, once the daemon has proved itself (H4), and closed where it has not."""
+    """Return the connection after the daemon has proved itself (H4); otherwise close it and raise."""
     try:
         if where.token is None:
             if where.socket is not None:
@@ -425,7 +427,7 @@ async def _greeted(stream: httpcore2.AsyncNetworkStream, where: Where) -> httpco
 
 @contextmanager
 def _connecting() -> Iterator[None]:
-    """What goes wrong meanwhile has nothing to do with what is to be asked."""
+    """Convert errors in the block to connection errors: the request itself was not sent."""
     try:
         yield
     except (httpcore2.TimeoutException, TimeoutError):
@@ -435,16 +437,16 @@ def _connecting() -> Iterator[None]:
 
 
 def looped(where: Where) -> httpx2.AsyncHTTPTransport:
-    """Connections for an event loop."""
+    """Return connections for an event loop."""
     transport = httpx2.AsyncHTTPTransport(
         verify=_tls(where), trust_env=False, limits=_LIMITS, uds=where.socket
     )
-    transport._pool._network_backend = _LoopedBackend(where)  # noqa: SLF001  no other way in
+    transport._pool._network_backend = _LoopedBackend(where)  # noqa: SLF001  the only way to set it
     return transport
 
 
 def request(where: Where, ask: Ask, seconds: float, patience: TryPatience | None = None) -> httpx2.Request:
-    """What is sent; each wait for the daemon may take `seconds`, or what is left of `patience`."""
+    """Return the HTTP request; each wait may take `seconds`, or the remaining time of `patience`."""
     headers = {**ask.headers, "accept-encoding": "identity"}
     if where.token is not None:
         headers["authorization"] = f"Bearer {where.token}"
@@ -456,54 +458,54 @@ def request(where: Where, ask: Ask, seconds: float, patience: TryPatience | None
 
 
 def lost(error: httpx2.TransportError) -> Lost:
-    """What it means that there was no answer; in words of ours."""
+    """Return the reason for a missing response, as an internal text."""
     if isinstance(error, Stranger):
         return Lost(str(error), may_have_arrived=False, is_stranger=True)
     if isinstance(error, _BEFORE):
-        return Lost("nobody takes the connection", may_have_arrived=False)
+        return Lost("the connection was refused or timed out", may_have_arrived=False)
     if isinstance(error, httpx2.TimeoutException):
         return Lost("it took too long", may_have_arrived=True)
     return Lost("the connection ended early", may_have_arrived=True)
 
 
 def head(response: httpx2.Response, where: Where, body: bytes = b"") -> HttpReply:
-    """An answer as a value."""
+    """Return a response as a value."""
     headers = {name.lower(): value for name, value in response.headers.items()}
     if headers.get("content-encoding", "identity") != "identity":
-        raise BadAnswer("the answer is compressed, which nobody asked for")
+        raise BadAnswer("the response is compressed although no compression was requested")
     return HttpReply(response.status_code, headers, body, where.token or "")
 
 
 def grow(body: bytearray, piece: bytes) -> None:
-    """Add a piece to the body of an answer.
+    """Add a piece to the body of a response.
 
     Raises:
         BadAnswer: it is too long (H3).
     """
     body += piece
     if len(body) > MAX_ANSWER_BYTES:
-        raise BadAnswer(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
+        raise BadAnswer(f"the response has more than {MAX_ANSWER_BYTES} bytes")
 
 
 def _tls(where: Where) -> ssl.SSLContext | bool:
-    """The system's certificates; without TLS none, as loading them takes 20 ms."""
+    """Return the TLS verification: the system's certificates, or without TLS an empty context (faster)."""
     return where.url.startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 # -- loop --------------------------------------------------------------------------------------------
 #
-# The shell for asyncio: carries plans out on one event loop, and decides nothing.
+# The shell for asyncio: executes plans on one event loop, and makes no decisions.
 #
-# L1 A try has its seconds, whatever the daemon sends meanwhile, and ends when the shell is closed.
+# L1 A try ends after its seconds, even if the daemon still sends data, or when the shell is closed.
 
 T = TypeVar("T")
 
 
 class Loop:
-    """Carries plans out.
+    """Executes plans on an event loop.
 
     Args:
-        place: where the daemon is to be looked for.
+        place: finds the daemon.
     """
 
     def __init__(self, place: Place) -> None:
@@ -512,7 +514,7 @@ class Loop:
         self._is_closed = False
 
     async def run(self, plan: Plan[T]) -> T:
-        """The result of a plan, or what it raises."""
+        """Return the result of a plan, or raise its exception."""
         try:
             step = next(plan)
             while True:
@@ -522,7 +524,7 @@ class Loop:
             return cast("T", end.value)
 
     async def follow(self, core: ClientCore, after: str | None) -> AsyncGenerator[Event]:
-        """What happens after an event, with marks, see `following`."""
+        """Yield the events after a given one, with marks, see `Following`."""
         following = Following(core, after)
         while True:
             step = following.again()
@@ -535,7 +537,7 @@ class Loop:
                         yield each
 
     async def close(self) -> None:
-        """Close the connections, and end what waits."""
+        """Close the connections, and end all waits."""
         self._is_closed = True
         self._line.close()
         for limit in self._limits:
@@ -550,7 +552,7 @@ class Loop:
 
     @asynccontextmanager
     async def _within(self, seconds: float) -> AsyncGenerator[None]:
-        """Raise `TimeoutError` after so many seconds, or once the shell is closed."""
+        """Raise `TimeoutError` after so many seconds, or when the shell is closed."""
         async with asyncio.timeout(0 if self._is_closed else seconds) as limit:
             self._limits.add(limit)
             try:
@@ -574,7 +576,7 @@ class Loop:
             return Lost("it took too long", may_have_arrived=True)
 
     async def _stream(self, step: Try, following: Following) -> AsyncGenerator[Event | Lost]:
-        """The events of one connection, and why it ended; no reason where no stream began."""
+        """Yield the events of one connection, and the reason for its end; no reason if no stream began."""
         opened = await self._open(step)
         if isinstance(opened, Lost):
             yield opened
@@ -609,7 +611,7 @@ class Loop:
 
 
 async def read_reply(response: httpx2.Response, where: Where) -> HttpReply:
-    """Return a whole answer. Raises as `grow` and `head`."""
+    """Return a complete response. Raises as `grow` and `head`."""
     body = bytearray()
     async for piece in response.aiter_raw():
         grow(body, piece)
@@ -618,17 +620,17 @@ async def read_reply(response: httpx2.Response, where: Where) -> HttpReply:
 
 # -- threads -----------------------------------------------------------------------------------------
 #
-# The shell for threads: carries plans out in the thread that asks, and decides nothing.
+# The shell for threads: executes plans in the calling thread, and makes no decisions.
 #
-# L2 A try has its seconds, whatever the daemon sends meanwhile, and ends when another thread closes the
-# shell; see `transport` for what it takes to make a connection.
+# L2 A try ends after its seconds, even if the daemon still sends data, or when another thread closes the
+# shell; see `transport` for the time to connect.
 
 
 class Threads:
-    """Carries plans out.
+    """Executes plans in the calling thread.
 
     Args:
-        place: where the daemon is to be looked for.
+        place: finds the daemon.
     """
 
     def __init__(self, place: Place) -> None:
@@ -637,7 +639,7 @@ class Threads:
         self._sleep: Callable[[float], object] = self._closing.wait
 
     def run(self, plan: Plan[T]) -> T:
-        """The result of a plan, or what it raises."""
+        """Return the result of a plan, or raise its exception."""
         try:
             step = next(plan)
             while True:
@@ -647,7 +649,7 @@ class Threads:
             return cast("T", end.value)
 
     def follow(self, core: ClientCore, after: str | None) -> Generator[Event]:
-        """What happens after an event, with marks, see `following`."""
+        """Yield the events after a given one, with marks, see `Following`."""
         following = Following(core, after)
         while True:
             step = following.again()
@@ -657,7 +659,7 @@ class Threads:
                 following.lost(outcome)
 
     def close(self) -> None:
-        """Close the connections, and end what waits."""
+        """Close the connections, and end all waits."""
         self._line.close()
         self._closing.set()
         self._tidy()
@@ -676,7 +678,7 @@ class Threads:
             return lost(error)
 
     def _stream(self, step: Try, following: Following) -> Generator[Event, None, Lost | None]:
-        """The events of one connection, until it ends; None: no stream began."""
+        """Yield the events of one connection until it ends; return None if no stream began."""
         opened = self._open(step)
         if isinstance(opened, Lost):
             return opened

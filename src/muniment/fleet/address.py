@@ -1,9 +1,9 @@
-"""Where the database of a fleet is: a URL that no list of processes shows, and a line that nobody reads.
+"""The database URL of a fleet: invisible in process lists, with encrypted connections.
 
-A1 A password never comes by a command line: it stands in a file, in `MUNIMENT_LEDGER`, or where libpq looks
-   for it by itself (`PGPASSFILE`).
-A2 Over a network TLS is required, with the server's name checked (`sslmode=verify-full`). Without is only who
-   is at the loopback or a Unix socket.
+A1 A password is never on a command line: it is in a file, in `MUNIMENT_LEDGER`, or where libpq reads it
+   (`PGPASSFILE`).
+A2 Over a network TLS is required, including the check of the server's name (`sslmode=verify-full`). Only the
+   loopback and Unix sockets work without it.
 
 Source: postgresql.org/docs/current/libpq-ssl.html, "Protection Provided in Different Modes".
 """
@@ -21,7 +21,7 @@ from muniment.errors import ConfigInvalid, printable
 from muniment.policy.ownership import check_ours
 
 VARIABLE: Final = "MUNIMENT_LEDGER"
-"""Holds the URL, or the path of a file that does."""
+"""Environment variable with the URL, or with the path of a file that contains it."""
 
 MAX_URL_BYTES: Final = 4_096
 
@@ -30,25 +30,25 @@ _STRICT: Final = "verify-full"
 
 
 def ledger_url(flag: str, environment: Mapping[str, str]) -> str:
-    """The URL of a fleet's database, with what A2 adds.
+    """Return the URL of a fleet's database, with the options of A2.
 
     Args:
-        flag: what `--ledger` says: a URL without a password, or the path of a file of ours that holds one;
-            empty: what `MUNIMENT_LEDGER` says.
+        flag: value of `--ledger`: a URL without a password, or the path of a private file that contains one;
+            empty: use `MUNIMENT_LEDGER`.
         environment: such as `os.environ`.
 
     Raises:
-        ConfigInvalid: it is none, cannot be read, or is not as A1 and A2 want it.
+        ConfigInvalid: the URL is invalid, cannot be read, or violates A1 or A2.
     """
     said = flag or environment.get(VARIABLE, "")
     if not said:
-        raise ConfigInvalid(f"no database is named; give --ledger postgresql://…, or a file, or {VARIABLE}")
+        raise ConfigInvalid(f"missing database; use --ledger postgresql://…, or a file, or {VARIABLE}")
     if not said.startswith(_SCHEMES):
         said = _read(Path(said))
     elif flag and _parts(said).get("password"):
         raise ConfigInvalid(
-            "whoever lists the processes of this machine would read the password in --ledger; put the URL "
-            f"into a file and name that, or set {VARIABLE}"
+            "other users could read the password of --ledger in the process list; write the URL "
+            f"to a file and use its path, or set {VARIABLE}"
         )
     return _with_tls(said)
 
@@ -61,7 +61,7 @@ def _parts(url: str) -> dict[str, Any]:
         return dict(conninfo_to_dict(url))
     except psycopg.ProgrammingError:
         raise ConfigInvalid(
-            "this is no URL of a database, such as postgresql://muniment@db.example.org/muniment"
+            "invalid database URL; use one such as postgresql://muniment@db.example.org/muniment"
         ) from None
 
 
@@ -70,17 +70,17 @@ def _with_tls(url: str) -> str:
 
     parts = _parts(url)
     if not parts.get("host"):
-        raise ConfigInvalid("the URL of the database names no host")
+        raise ConfigInvalid("the database URL contains no host; add one")
     if parts.get("service"):
-        raise ConfigInvalid("the URL of the database names a service; write out the host that it stands for")
-    # libpq connects to `hostaddr` where there is one, whatever the host is called.
+        raise ConfigInvalid("the database URL contains a service; use the host of the service")
+    # libpq connects to `hostaddr` if it is set, and ignores the host.
     if all(_is_here(each) for of in ("host", "hostaddr") if parts.get(of) for each in parts[of].split(",")):
         return url
     asked = parts.setdefault("sslmode", _STRICT)
     if asked != _STRICT:
         raise ConfigInvalid(
-            f"sslmode={printable(str(asked))} lets others read along or answer in the database's place; say "
-            f"sslmode={_STRICT}, with sslrootcert=FILE where its certificate is of your own authority"
+            f"sslmode={printable(str(asked))} does not prevent eavesdropping or a false server; use "
+            f"sslmode={_STRICT}, with sslrootcert=FILE if your own authority issued the certificate"
         )
     parts.setdefault("sslrootcert", "system")
     return make_conninfo(**parts)
@@ -101,11 +101,11 @@ def _read(path: Path) -> str:
             status = os.fstat(file.fileno())
             check_ours(path, status)
             if status.st_mode & (stat.S_IRGRP | stat.S_IROTH):
-                raise ConfigInvalid(f"{path} may be read by others; run: chmod 600 {path}")
+                raise ConfigInvalid(f"{path} is readable by other users; run: chmod 600 {path}")
             text = file.read(MAX_URL_BYTES + 1)
     except OSError as error:
-        raise ConfigInvalid(f"the file of the database's URL cannot be read: {error.strerror}") from None
+        raise ConfigInvalid(f"the file with the database URL cannot be read: {error.strerror}") from None
     found = text.decode("latin-1").strip()
     if len(text) > MAX_URL_BYTES or not found.startswith(_SCHEMES):
-        raise ConfigInvalid(f"{path} holds no URL of a database; put one there, postgresql://…")
+        raise ConfigInvalid(f"{path} contains no database URL; write one to it: postgresql://…")
     return found

@@ -1,14 +1,14 @@
-"""A copy of a memory whose ledger machines share: what that says is done, carried out in its files.
+"""Updates the files of a copy from a ledger that several machines share.
 
-C1 Files come to be as the newest commit left each, or as those since a number did; nothing else is written.
-   What stands in the copy and is not what the ledger says stood there is found, and not written over.
-C2 Paths are those of entries in the roots of the copy, whatever stands in the ledger.
-C3 Catalog and indexes follow, as where it was done: a scope that was ever written to has an index, whatever
-   is left in it. Where each file is from is asked for all of them at once.
+C1 Files get the content of their newest commit, or of the commits since a number; no other file is written. A
+   file in the copy that differs from the ledger's previous content is reported, and not overwritten.
+C2 Only paths of entries in the roots of the copy are written; other paths of the ledger are rejected.
+C3 Catalog and indexes are updated as on the machine of the commit: a scope that was ever written to has an
+   index, even if it is empty. The origins of all files are read with one query.
 
-Does not hold: that what is done was allowed. Another machine has judged it, by its policy.
+Not guaranteed: that the changes were allowed. Another machine has judged them with its policy.
 
-Apart from `copies`, which decides when: this reads and writes files.
+Separate from `copies`, which decides when to update: this module reads and writes files.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from muniment.store.trust import NONE_KNOWN, Known
 from muniment.store.upkeep import view_of, write_index
 
 MOST_BEHIND: Final = 2_000
-"""Changes up to which a copy is brought up to date; behind more, it is made anew."""
+"""Maximum changes for an update of a copy; a copy that lacks more is rebuilt."""
 
 _AT_ONCE: Final = 10_000
-"""Files that are written as one change: there are names for 32 768."""
+"""Files written as one change; there are names for 32 768."""
 
 _STAND: Final = "SELECT number, erased, epoch FROM home WHERE home = current_setting('muniment.home')"
 _UNFINISHED: Final = "SELECT count(*) FROM change_set WHERE done IS NULL AND review IS NULL"
@@ -67,12 +67,12 @@ _NEWEST: Final = (
 
 
 class Stand(NamedTuple):
-    """How far a ledger is.
+    """The position of a ledger.
 
     Attributes:
-        number: of the last commit that is done.
-        erased: how often something was erased.
-        epoch: of the lease.
+        number: number of the last commit that is done.
+        erased: number of erasures.
+        epoch: epoch of the lease.
     """
 
     number: int
@@ -81,12 +81,12 @@ class Stand(NamedTuple):
 
 
 class Lacking(NamedTuple):
-    """What a copy lacks.
+    """The changes that a copy lacks.
 
     Attributes:
-        changes: of its files.
-        scopes: those that were written to.
-        known: what is known of the files, where these are all that it will have; None: it has others.
+        changes: changes of its files.
+        scopes: scopes that were written to.
+        known: origins of the files, if these are all files of the copy; None: it has others.
     """
 
     changes: list[FileChange]
@@ -95,32 +95,32 @@ class Lacking(NamedTuple):
 
 
 def stand(ledger: Ledger) -> Stand | None:
-    """How far a ledger is; None: it is no more.
+    """Return the position of a ledger, or None if its home was deleted.
 
     Raises:
-        ManagedMemoryUnavailable: it cannot be read; so do all of these.
+        ManagedMemoryUnavailable: it cannot be read; the other functions here raise this too.
     """
     found = ledger.rows(_STAND)
     return Stand(*found[0]) if found else None
 
 
 def is_any_begun(ledger: Ledger) -> bool:
-    """Whether a commit was begun that is not done."""
+    """Return whether a commit has begun and is not done."""
     ((count,),) = ledger.rows(_UNFINISHED)
     return bool(count)
 
 
 def behind(ledger: Ledger, after: int, upto: int, scopes: Collection[Scope]) -> Lacking | None:
-    """What commits made of files since a number; None: too much, or bytes are no longer known.
+    """Return the net file changes since a commit; None if there are too many or bytes were erased.
 
     Args:
-        ledger: of the memory.
-        after: the number of a commit, up to which the copy is like it.
-        upto: likewise, of the last one.
-        scopes: those that the copy has.
+        ledger: ledger of the memory.
+        after: number of the commit up to which the copy is complete.
+        upto: number of the last commit to include.
+        scopes: scopes of the copy.
 
     Raises:
-        PathEscape, Refusal: a path of the ledger is none of an entry.
+        PathEscape, Refusal: a path of the ledger is not the path of an entry.
     """
     rows = ledger.rows(_BEHIND, (after, upto, MOST_BEHIND + 1))
     if len(rows) > MOST_BEHIND or any(ERASED in {was, becomes} for _, _, _, was, _, becomes in rows):
@@ -132,12 +132,12 @@ def behind(ledger: Ledger, after: int, upto: int, scopes: Collection[Scope]) -> 
 
 
 def growth(ledger: Ledger, after: int, upto: int, scopes: Collection[Scope]) -> int:
-    """Return by how many entries the scopes grew with the commits after a number, if nothing was erased."""
+    """Return by how many entries the scopes grew in the commits after a number, if nothing was erased."""
     return sum(count for root, count in ledger.rows(_GROWTH, (after, upto)) if os.fsdecode(root) in scopes)
 
 
 def newest(ledger: Ledger, scopes: Collection[Scope]) -> Lacking:
-    """The files as the last commits left them, and what is known of each; raises as `behind`."""
+    """Return the newest content of all files, and their origins; raises as `behind`."""
     changes: list[FileChange] = []
     written: set[Scope] = set()
     known: dict[tuple[Scope, RelPath, Digest], tuple[Trust, str]] = {}
@@ -161,19 +161,19 @@ def carry_out(
     policy: Policy,
     patience: Patience,
 ) -> None:
-    """Carry out in a copy what is done elsewhere, and have its catalog and indexes follow.
+    """Apply missing changes to a copy, and update its catalog and indexes.
 
     Args:
-        lacking: what it lacks.
-        state: of the copy.
-        roots: of the copy.
-        policy: says how its files are trusted.
-        patience: how long to wait for locks.
+        lacking: the missing changes.
+        state: state of the copy.
+        roots: roots of the copy.
+        policy: determines the trust of its files.
+        patience: time limit for locks.
 
     Raises:
         PlatformUnsupported: as `policy.platforms.require_writing`.
-        StoreConflict, PathEscape, Refusal, ToolError: the copy is not what the ledger says (C1).
-        DeadlineExceeded, Cancelled: somebody else holds a lock.
+        StoreConflict, PathEscape, Refusal, ToolError: the copy differs from the ledger (C1).
+        DeadlineExceeded, Cancelled: another process holds a lock.
         ManagedMemoryUnavailable: a file cannot be written.
     """
     require_writing(policy)
@@ -190,7 +190,7 @@ def carry_out(
 
 
 def _net(rows: Iterable[tuple[Any, ...]], scopes: Collection[Scope]) -> list[FileChange]:
-    """What changes, in order, make of each file, also of one that is as it was."""
+    """Return the net change of each file in a list of changes, including files that end up unchanged."""
     first: dict[CanonicalPath, bytes | None] = {}
     last: dict[CanonicalPath, bytes | None] = {}
     for root, rel, before, _, after, _ in rows:
@@ -203,6 +203,6 @@ def _net(rows: Iterable[tuple[Any, ...]], scopes: Collection[Scope]) -> list[Fil
 
 
 def _path(root: bytes, rel: str, scopes: Collection[Scope]) -> CanonicalPath | None:
-    """A file of the ledger in the copy; None: the policy no longer has its scope."""
+    """Return the path of a ledger's file in the copy, or None if the policy no longer has its scope."""
     scope = os.fsdecode(root)
     return canonicalise(f"{scope}/{rel}", scopes) if scope in scopes else None

@@ -1,16 +1,15 @@
-"""The working copy of a home on a node: files and catalog, made from the ledger, and never the only copy.
+"""The working copy of a home on a node: files and catalog, created from the ledger, never the only copy.
 
-W1 Whoever reads finds at least what was done when he began: a copy that is behind is brought up to date, one
-   that may hold anything else is thrown away and made anew.
-W2 Whoever changes the memory holds the lease of the home; what he did and the ledger does not say is done is
-   thrown away with the copy.
-W3 What was erased is in no copy: one that was made before is thrown away, text and catalog.
-W4 On disk a copy is marked whole only while nobody changes it, and for this run of the system: one that a
-   process or a power cut left half changed is not taken up again.
-W5 If the ledger does not say that the bytes of a file belong at its path (`store.ledger.is_current`), the
-   file is never recalled, and no commit is made of it. A copy that has such a file, or lacks one, is thrown
-   away and made anew: at a read if directories or a watch report the change, and always before the home is
-   changed.
+W1 A reader finds at least the changes that were done when it began: an outdated copy is updated, and a copy
+   that may contain anything else is deleted and rebuilt.
+W2 Only the holder of the home's lease changes the memory. Its changes that are not done according to the
+   ledger are deleted with the copy.
+W3 Erased data is in no copy: a copy from before the erasure is deleted, with text and catalog.
+W4 The mark of a complete copy exists on disk only while no process changes it, and is valid only until the
+   next boot: a copy that a process or a power failure left incomplete is not used again.
+W5 If the ledger does not record the bytes of a file at its path (`store.ledger.is_current`), the file is
+   never recalled, and never committed. A copy with such a file, or with a missing file, is deleted and
+   rebuilt: at a read if directories or a watch report the change, and always before the home is changed.
 """
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ from muniment.store.upkeep import has_foreign_index, recover_all, view_of
 from muniment.store.watching import looks_of
 
 MARK: Final = "whole"
-"""The file that says of which commits a copy is; it is there only while the copy is that."""
+"""The file with the position of a copy; it exists only while the copy is complete."""
 
 MEMORY: Final = "memory"
-"""The directory of a copy that its roots lie in, each by the name of its scope."""
+"""The directory of a copy that contains its roots, each named after its scope."""
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _FIRST_PAUSE: Final = 0.02
@@ -65,14 +64,14 @@ _LONGEST_PAUSE: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class CopyTerms:
-    """What all copies of a node have in common.
+    """Options that all copies of a node share.
 
     Attributes:
-        policy: of every home.
-        node: its name, for leases.
-        seconds: of a lease.
-        symlinks, on_model_failure: as of `Place`.
-        embedder: as of `State`.
+        policy: policy of every home.
+        node: name of the node, for leases.
+        seconds: duration of a lease.
+        symlinks, on_model_failure: as in `Place`.
+        embedder: as in `State`.
     """
 
     policy: Policy
@@ -85,11 +84,12 @@ class CopyTerms:
 
 @dataclass(slots=True)
 class OpenCopy:
-    """A copy that is open.
+    """An open copy.
 
     Attributes:
-        position: of the ledger, as it stood when the copy was like it. One with a later number than the
-            ledger has seen commits that were lost there.
+        position: position of the ledger when the copy matched it. A number that is greater than that of the
+            ledger
+            belongs to commits that the ledger has lost.
     """
 
     workspace: Workspace
@@ -98,12 +98,12 @@ class OpenCopy:
 
     @property
     def state(self) -> State:
-        """Of it."""
+        """Return its state."""
         return self.place.state
 
     def close(self) -> None:
-        """Give its descriptors back."""
-        self.state.close()  # First: it looks at the roots.
+        """Close its descriptors."""
+        self.state.close()  # First, because it watches the roots.
         self.workspace.close()
 
 
@@ -111,19 +111,19 @@ class WorkingCopy:
     """The copy of one home on this node. Threads may share it.
 
     Args:
-        directory: of this copy alone; made if it is missing, deleted when it is of no use.
-        ledger: of the home.
-        key: of the home.
-        terms: of the node.
+        directory: only for this copy; created if it is missing, deleted if it is useless.
+        ledger: ledger of the home.
+        key: key of the home.
+        terms: options of the node.
 
     Attributes:
-        is_spoiled: it is thrown away once nobody uses it.
+        is_spoiled: it will be deleted once no thread uses it.
     """
 
     def __init__(self, directory: Path, ledger: HomeLedger, key: bytes, terms: CopyTerms) -> None:
         self.directory, self._ledger, self._key, self._terms = directory, ledger, key, terms
-        self._making = threading.Lock()  # Whoever opens, brings up to date, or throws away.
-        self._change = threading.Condition()  # Of what stands below.
+        self._making = threading.Lock()  # Held to open, update or delete the copy.
+        self._change = threading.Condition()  # Protects the attributes below.
         self._opened: OpenCopy | None = None
         self._users = self._holders = 0
         self._held: int | None = None
@@ -131,28 +131,29 @@ class WorkingCopy:
 
     @property
     def held(self) -> HomeLedger | None:
-        """The ledger under the lease of this node; None: it has none."""
+        """Return the ledger under this node's lease, or None without a lease."""
         epoch = self._held
         return None if epoch is None else self._ledger.at(epoch)
 
     @property
     def is_open(self) -> bool:
-        """Whether it holds descriptors."""
+        """Return whether it has open descriptors."""
         return self._opened is not None
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody uses it now."""
+        """Return whether no thread uses it."""
         with self._change:
             return not self._users and not self._holders
 
     @contextmanager
     def reading(self, patience: Patience) -> Iterator[OpenCopy]:
-        """The copy, as the ledger stands or later (W1).
+        """Provide the copy with at least all changes of the ledger (W1).
 
         Raises:
-            ManagedMemoryUnavailable: nobody answers, there is no such home, or the disk cannot be used.
-            DeadlineExceeded, Cancelled: somebody else brings it up to date for too long.
+            ManagedMemoryUnavailable: the database does not respond, the home does not exist, or the disk
+                fails.
+            DeadlineExceeded, Cancelled: another thread takes too long to update it.
         """
         with held(self._making, patience):
             opened = self._brought_up(patience)
@@ -165,7 +166,7 @@ class WorkingCopy:
 
     @contextmanager
     def holding(self, patience: Patience) -> Iterator[tuple[OpenCopy, Place]]:
-        """The copy under the lease of its home, and a place to change it at (W2); raises as `reading`.
+        """Provide the copy under the lease of its home, and a `Place` for changes (W2); raises as `reading`.
 
         Raises:
             DeadlineExceeded: another node has the lease for too long.
@@ -178,28 +179,28 @@ class WorkingCopy:
             self._let_go()
 
     def spoil(self) -> None:
-        """Have it thrown away once nobody uses it: it may hold what the ledger does not."""
+        """Schedule its deletion once no thread uses it: it may contain changes that the ledger lacks."""
         with self._change:
             self.is_spoiled = True
 
     def close(self, patience: Patience) -> None:
-        """Close it, once nobody uses it; it is taken up again later, if it is whole.
+        """Close it once no thread uses it; a complete copy is used again later.
 
         Raises:
-            DeadlineExceeded, Cancelled: somebody uses it.
+            DeadlineExceeded, Cancelled: a thread uses it.
         """
         with held(self._making, patience):
             self._wait_for_users(patience)
             self._close()
 
     def discard(self, patience: Patience, *, only_stale: bool = False) -> None:
-        """Delete it, once nobody uses it; raises as `close`.
+        """Delete it once no thread uses it; raises as `close`.
 
-        Where it is being changed, it stays: who does that leaves nothing in it of what was erased.
+        A copy that is being changed stays: the holder of its lease leaves no erased data in it.
 
         Args:
-            patience: how long to wait.
-            only_stale: where something was erased since (W3), or there is no such home any more.
+            patience: time limit of the wait.
+            only_stale: only if data was erased since (W3), or the home no longer exists.
         """
         with held(self._making, patience):
             if self._held is None and not (only_stale and self._is_fresh()):
@@ -224,7 +225,7 @@ class WorkingCopy:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _joined(self) -> tuple[OpenCopy, int] | None:
-        """The lease that this node has already."""
+        """Join the lease that this node already has, if there is one."""
         with self._change:
             if self._held is None or self._opened is None or self.is_spoiled:
                 return None
@@ -232,10 +233,10 @@ class WorkingCopy:
             return self._opened, self._held
 
     def _taken(self, patience: Patience) -> tuple[OpenCopy, int] | None:
-        """A lease that is taken now, with the copy brought up to date; None: somebody has it."""
+        """Acquire the lease and update the copy; return None if another node has the lease."""
         with self._change:
             if self._held is not None:
-                return None  # It was lost, and whoever had it has not noticed yet.
+                return None  # The lease was lost, and its users have not noticed yet.
         epoch = lease.take(self._ledger, self._terms.node, self._terms.seconds)
         if epoch is None:
             return None
@@ -256,7 +257,8 @@ class WorkingCopy:
 
     def _let_go(self) -> None:
         is_making = False
-        while not is_making and not self.is_spoiled:  # Who throws it away has that, and waits for this.
+        # A thread that deletes the copy has the lock and waits for this.
+        while not is_making and not self.is_spoiled:
             is_making = self._making.acquire(timeout=_LONGEST_PAUSE)
         with self._change:
             self._holders -= 1
@@ -279,9 +281,9 @@ class WorkingCopy:
                 self._making.release()
 
     def _settle(self, opened: OpenCopy, held: HomeLedger) -> None:
-        """Let go of the lease, and mark the copy whole where the ledger says that all of it is done.
+        """Release the lease, and mark the copy as complete if the ledger has all its changes as done.
 
-        What is derived from the files holds up no commit, and asks the ledger: that may have been away then.
+        Updating derived data blocks no commit, and queries the ledger, which may have been unavailable.
         """
         with held.transaction():
             stand, is_any_begun = copied.stand(held), copied.is_any_begun(held)
@@ -303,11 +305,11 @@ class WorkingCopy:
     def _stand(self) -> copied.Stand:
         found = copied.stand(self._ledger)
         if found is None:
-            raise ManagedMemoryUnavailable(self._ledger.name, "there is no such home")
+            raise ManagedMemoryUnavailable(self._ledger.name, "the home does not exist")
         return found
 
     def _advance(self, opened: OpenCopy, number: int) -> None:
-        """Record that the copy has the files of all commits up to a number."""
+        """Record that the copy contains all commits up to a number."""
         position, scopes = opened.position, opened.place.roots
         position.files += copied.growth(self._ledger, position.number, number, scopes)
         position.number = number
@@ -334,7 +336,7 @@ class WorkingCopy:
         return opened
 
     def _followed(self, opened: OpenCopy, number: int, patience: Patience) -> OpenCopy:
-        """The copy with what was done since; another one where that cannot be."""
+        """Apply the commits since its position to the copy; if that fails, return a rebuilt copy."""
         self._unmark()
         try:
             lacking = copied.behind(self._ledger, opened.position.number, number, opened.place.roots)
@@ -352,7 +354,7 @@ class WorkingCopy:
         return self._open(patience)
 
     def _open(self, patience: Patience) -> OpenCopy:
-        """The copy that is on disk if that is whole, or else a new one."""
+        """Open the copy on disk if it is complete, otherwise build a new one."""
         found = self._marked()
         if found is None:
             self._delete()
@@ -407,7 +409,7 @@ class WorkingCopy:
 
     def _build(self, opened: OpenCopy, patience: Patience) -> None:
         """Fill an empty copy."""
-        with self._ledger.transaction():  # So that nobody commits meanwhile.
+        with self._ledger.transaction():  # Prevents commits in the meantime.
             position = opened.position
             position.number, position.erased, _ = self._stand()
             lacking = copied.newest(self._ledger, opened.place.roots)
@@ -462,23 +464,23 @@ class WorkingCopy:
 
 
 def directory_of(cache: Path, home: str) -> Path:
-    """Where the copy of a home is: names of homes need not be names of files."""
+    """Return the directory of a home's copy; the name of a home may be invalid as a file name."""
     return cache / digest(home.encode())[:32]
 
 
 def _is_beyond(position: CopyPosition, number: int, erased: int) -> bool:
-    """Return whether a copy may hold what the ledger has no more: lost commits, or what was erased since."""
+    """Return whether a copy may contain data that the ledger lacks: lost commits, or data erased since."""
     return position.erased != erased or position.number > number
 
 
 def _has_foreign(opened: OpenCopy, patience: Patience, *, is_thorough: bool) -> bool:
-    """Return whether a copy has a file that the ledger does not say stands there, or lacks one (W5).
+    """Return whether a copy has a file that the ledger does not record there, or lacks one (W5).
 
     Args:
         opened: the copy.
-        patience: how long to look where a change shows.
-        is_thorough: ask every file, and read the indexes, however long that takes: if this gave up after the
-            copy was made anew, a node that is slow would never begin.
+        patience: time limit for checking reported changes.
+        is_thorough: check every file and read the indexes, without a time limit: with one, a slow node would
+            never start after rebuilding its copy.
     """
     place, files, is_complete = opened.place, 0, True
     for root in place.roots.values():
@@ -497,7 +499,7 @@ def _has_foreign(opened: OpenCopy, patience: Patience, *, is_thorough: bool) -> 
 
 
 def marked(directory: Path) -> tuple[str, CopyPosition] | None:
-    """Of the copy in a directory: its home, and `OpenCopy.position`; None: it is not whole."""
+    """Return the home and the position of the copy in a directory, or None if it is not complete."""
     try:
         found: Any = json.loads((directory / MARK).read_text("ascii"))
         position = CopyPosition(found["number"], found["erased"], found["files"])

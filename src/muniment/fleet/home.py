@@ -1,4 +1,7 @@
-"""A home, as one node serves it: what routes ask, and the turns of its tasks. Apart: `node` is about all."""
+"""A home, as one node serves it: the core for routes, and the turns of its tasks.
+
+Separate from `node`, which serves all homes.
+"""
 
 from __future__ import annotations
 
@@ -42,28 +45,28 @@ if TYPE_CHECKING:
     from muniment.recall.recaller import Recaller
 
 TURN_SECONDS: Final = 2.0
-"""Seconds after which a turn begins no further task: other homes have theirs."""
+"""Seconds after which a turn begins no further task, so that other homes get a turn."""
 
 LEASE_WAIT_SECONDS: Final = 30.0
-"""Seconds that what the owner asks for waits for another node to let go of the home."""
+"""Seconds that an operation of the owner waits for another node to release the home."""
 
 TURN_WAIT_SECONDS: Final = 1.0
-"""Seconds that a turn waits for that, before it comes again."""
+"""Seconds that a turn waits for that before it is queued again."""
 
 RETRY_SECONDS: Final = 5
-"""Seconds after which a client may try again whose task found the queue full."""
+"""Seconds after which a client may retry if the queue was full."""
 
 MAX_ASKING: Final = 8
-"""Questions of one home to the ledger at once, half of those of the node: it may be locked for long."""
+"""Maximum concurrent queries of one home, half of those of the node: its row may be locked for long."""
 
 _CANCEL_SECONDS: Final = 5.0
-"""Seconds that a cancel waits for the running task to be over."""
+"""Seconds that a cancellation waits for the running task to end."""
 
 T = TypeVar("T")
 
 
 class HomeNode(Protocol):
-    """What the homes of a node share, see `FleetNode`."""
+    """The part of a node that its homes share, see `FleetNode`."""
 
     metrics: Metrics
     model: Model
@@ -74,7 +77,7 @@ class HomeNode(Protocol):
 
     @property
     def is_draining(self) -> bool:
-        """Whether the node stops."""
+        """Return whether the node stops."""
 
     def keyed(self, text: str) -> str:
         """Return the digest of a text under the key of the fleet."""
@@ -83,24 +86,24 @@ class HomeNode(Protocol):
         """Return the error of a node that accepts nothing now."""
 
     async def asked(self, ask: Callable[[], T]) -> T:
-        """Return what `ask` returns, in a thread."""
+        """Run `ask` in a thread and return its result."""
 
     async def carried_out(self, home: str, body: Callable[[Cancel], T]) -> T:
-        """Carry out what is no task of a home, in a thread."""
+        """Run an operation of a home that is not a task, in a thread."""
 
 
 class HomeCore(ServedCore):
-    """What a home is asked on a node, which is its own workspace.
+    """The core of a home on a node; the home is also its workspace.
 
     Args:
-        node: what all homes of it share.
-        ledger: of the home.
-        state: the same, with its key.
+        node: its node.
+        ledger: ledger of the home.
+        state: the same ledger, with its key.
         copy: its working copy.
 
     Attributes:
-        name: of the home, and of its workspace.
-        is_open: whether its scopes are known, as they always are here.
+        name: name of the home and its workspace.
+        is_open: whether its scopes are known; always true here.
         last_used: on `time.monotonic()`.
     """
 
@@ -117,28 +120,28 @@ class HomeCore(ServedCore):
         self._following, self._asking = asyncio.Lock(), asyncio.Semaphore(MAX_ASKING)
         self._stream: Stream | None = None
 
-    # -- whoever asks
+    # -- callers
 
     @property
     def is_draining(self) -> bool:
-        """Whether the node stops."""
+        """Return whether the node stops."""
         return self._node.is_draining
 
     def any_workspace(self) -> HomeCore:
-        """The one that there is."""
+        """Return the only workspace."""
         return self
 
     @property
     def key(self) -> str:
-        """Of the workspace: the name of the home."""
+        """Return the key of the workspace: the name of the home."""
         return self.name
 
     def scopes(self) -> dict[str, str]:
-        """The names of the scopes by the keys of their roots, as far as they are known here."""
+        """Return the names of the scopes by the keys of their roots."""
         return self._scopes
 
     def principal(self, digest: str) -> Principal | None:
-        """Whose the token of a digest is; in a thread."""
+        """Return the principal of a token's digest, or None; call it in a thread."""
         for name, trust, clients in self._ledger.rows(
             "SELECT name, trust, clients FROM token WHERE digest = ?", (digest,)
         ):
@@ -147,18 +150,18 @@ class HomeCore(ServedCore):
         return None
 
     async def still_knows(self, principal: Principal) -> bool:
-        """Whether a token was not revoked since."""
+        """Return whether a token was not revoked since."""
         return await self._asked(partial(self.principal, principal.digest)) is not None
 
     async def known(self) -> tuple[Principal, ...]:
-        """The tokens of the home."""
+        """Return the principals of the home's tokens."""
         return await self._asked(self._tokens.all)
 
     async def workspace(self, unsafe_name: str | None) -> HomeCore:
-        """The workspace of the home, whatever directory of its own a client works in: none is looked at here.
+        """Return the workspace of the home; any directory of a client selects it.
 
         Raises:
-            HttpProblem: it is named otherwise.
+            HttpProblem: the name is not that of the home.
         """
         if unsafe_name not in {None, self.name} and not (unsafe_name or "").startswith("/"):
             raise HttpProblem("untrusted_workspace")
@@ -167,7 +170,7 @@ class HomeCore(ServedCore):
     # -- tasks
 
     async def check(self, workspace: ServedWorkspace, kind: str) -> None:
-        """See `ServedCore`."""
+        """Check that the node accepts tasks; see `ServedCore`."""
         del workspace, kind
         if self._node.problem is not None:
             raise self._node.unavailable()
@@ -175,7 +178,7 @@ class HomeCore(ServedCore):
     async def _submit(
         self, workspace: ServedWorkspace, asked: NewTask, traceparent: Sequence[str]
     ) -> Submitted:
-        """With its place in the queue."""
+        """Accept a task together with its job in the queue."""
         del workspace, traceparent
         return await self._asked(partial(self._submitted, asked))
 
@@ -187,7 +190,7 @@ class HomeCore(ServedCore):
             return submitted
 
     async def _cancel(self, workspace: ServedWorkspace, task_id: str, by: Originator) -> None:
-        """On whichever node it runs."""
+        """Cancel a task on any node."""
         del workspace
         await self._asked(partial(self._lane.cancel, task_id, by))
 
@@ -195,7 +198,7 @@ class HomeCore(ServedCore):
 
     @contextmanager
     def recalling(self, patience: Patience) -> Iterator[Recaller]:
-        """What recalls from the memory as the ledger says it is, until the block ends."""
+        """Provide a recaller for the memory as it is in the ledger, until the block ends."""
         with self.copy.reading(patience) as opened:
             yield opened.workspace.recaller()
 
@@ -207,7 +210,7 @@ class HomeCore(ServedCore):
         is_long: bool = False,
         writes: bool = True,
     ) -> T:
-        """See `ServedCore`; under the lease of the home if it writes."""
+        """Run an operation that is not a task, under the lease of the home if it writes."""
         del workspace, is_long
         return await self._node.carried_out(self.name, partial(self._at, body, writes))
 
@@ -222,9 +225,9 @@ class HomeCore(ServedCore):
     # -- turns
 
     def turn(self) -> None:
-        """Carry out what waits, as long as it is this node's turn; in a thread of its own.
+        """Run the pending tasks during this node's turn, in a separate thread.
 
-        Whatever is left is another turn's, of which a job is in the queue by then.
+        Remaining tasks belong to a later turn, whose job this adds to the queue.
         """
         self.last_used = time.monotonic()
         patience = Patience(time.monotonic() + TURN_WAIT_SECONDS)
@@ -233,7 +236,7 @@ class HomeCore(ServedCore):
                 self._drain(opened, place)
             seconds = 0
         except DeadlineExceeded:
-            seconds = 1  # It has its turn already, or another node has it, for what is no task.
+            seconds = 1  # The home has a turn here already, or another node has the lease for an operation.
         except LeaseLost:
             seconds = 1
             self.copy.spoil()
@@ -243,9 +246,9 @@ class HomeCore(ServedCore):
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """The only turn of the home here: a job that was taken for stalled may come again meanwhile."""
+        """Allow only one turn of the home here: a stalled job may start again in the meantime."""
         if not self._turning.acquire(timeout=TURN_WAIT_SECONDS):
-            raise DeadlineExceeded("the home has its turn")
+            raise DeadlineExceeded("the home has a turn already")
         try:
             yield
         finally:
@@ -267,7 +270,7 @@ class HomeCore(ServedCore):
                 self._runner = None
 
     def interrupt(self, task_id: str) -> None:
-        """End the worker of a task that was cancelled, if it runs here."""
+        """End the worker of a cancelled task, if it runs here."""
         with self._lock:
             runner = self._runner
         if runner is not None:
@@ -275,16 +278,16 @@ class HomeCore(ServedCore):
                 runner.interrupt(lane_tasks.read_task(self._ledger, self.name, task_id))
 
     def give_up(self) -> None:
-        """Put back what runs here, and begin nothing more."""
+        """Queue the running task again, and begin no more."""
         with self._lock:
             if self._runner is not None:
                 self._runner.give_up()
 
     def renew(self) -> None:
-        """Have the lease last longer, if there is one, and look whether what runs under it was cancelled.
+        """Renew the lease, if there is one, and interrupt tasks that were cancelled.
 
         Raises:
-            ManagedMemoryUnavailable: nobody answers.
+            ManagedMemoryUnavailable: the database does not respond.
         """
         held = self.copy.held
         if held is None:
@@ -295,7 +298,7 @@ class HomeCore(ServedCore):
             now = self.copy.held
             if (
                 now is not None and now.epoch == held.epoch
-            ):  # Else it was let go, and perhaps taken again here.
+            ):  # Otherwise it was released, and possibly acquired again here.
                 events.emit("lease_lost", home=self.name)
                 self.copy.spoil()
                 self.give_up()
@@ -307,7 +310,7 @@ class HomeCore(ServedCore):
     # -- events
 
     async def followed(self) -> Stream:
-        """The stream of the home, which is looked at from now on."""
+        """Return the stream of the home, which is read from now on."""
         async with self._following:
             if self._stream is None:
                 span = await self._asked(partial(tasks.span, self._ledger))
@@ -316,45 +319,45 @@ class HomeCore(ServedCore):
 
     @property
     def is_followed(self) -> bool:
-        """Whether anybody waits for what happens in it."""
+        """Return whether a client waits for its events."""
         return self._stream is not None and self._stream.is_followed
 
     def rest(self) -> None:
-        """Let go of what is only for who waits for what happens in it; who is just being told comes again."""
+        """Close the stream, which only followers need; a current follower reconnects."""
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
 
     def wake(self) -> None:
-        """Something happened in the home, on some node."""
+        """Read new events of the home, from any node."""
         if self._stream is not None:
             self._stream.wake()
 
     def ask_again(self) -> None:
-        """A token of the home may be gone."""
+        """Check the permissions of followers, because a token may be revoked."""
         if self._stream is not None:
             self._stream.ask_again()
 
     def end_followers(self) -> None:
-        """End whoever follows its events or waits for them."""
+        """Disconnect all clients that follow or wait for events."""
         if self._stream is not None:
             self._stream.close()
 
     async def _asked(self, ask: Callable[[], T]) -> T:
-        """What `ask` returns, asked in a thread: the database is elsewhere."""
+        """Run `ask` in a thread, because the database is on another machine, and return its result."""
         self.last_used = time.monotonic()
         async with self._asking:
             return await self._node.asked(ask)
 
 
 class _InTransactions(Carrier):
-    """Carries out each change in a transaction of its own: the database groups commits by itself."""
+    """Runs each change in a separate transaction: the database groups commits itself."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
     def submit(self, change: Callable[[], T]) -> Future[T]:
-        """See `Writer.submit`; done on return."""
+        """Run a change; see `Writer.submit`. It is done on return."""
         future: Future[T] = Future()
         try:
             with self._ledger.transaction():

@@ -1,4 +1,4 @@
-"""The homes of a fleet, as its owner makes, lists and removes them."""
+"""The homes of a fleet: how its owner creates, lists and removes them."""
 
 from __future__ import annotations
 
@@ -22,45 +22,45 @@ from muniment.store.state import Shared, State
 from muniment.store.tasks import OWNER
 
 MAX_NAME: Final = 128
-"""Characters of a home's name."""
+"""Maximum characters of a home's name."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}", re.ASCII)
 _EPOCH_BYTES: Final = 4
 
 
 def check_name(home: str) -> str:
-    """The name of a home.
+    """Return the name of a home if it is valid.
 
     Raises:
-        ConfigInvalid: it can be none.
+        ConfigInvalid: invalid name.
     """
     if _NAME.fullmatch(home) is None:
         raise ConfigInvalid(
-            f"{printable(home)} cannot name a home; use up to {MAX_NAME} letters, digits, . _ : @ -"
+            f"invalid home name {printable(home)}; use up to {MAX_NAME} letters, digits, . _ : @ -"
         )
     return home
 
 
 def key_of(fleet: bytes, home: str) -> bytes:
-    """The key of a home: it chains its records and digests what is asked there; no other home's is alike."""
+    """Return the key of a home; it chains the audit records and digests the requests of that home only."""
     return hmac.digest(fleet, b"muniment home\n" + home.encode(), "sha256")
 
 
 def keyed(key: bytes, text: str) -> str:
-    """The digest of a token by the key of a fleet, by which its home is found: 64 hexadecimal digits."""
+    """Return the digest of a token under the key of a fleet, which finds its home: 64 hexadecimal digits."""
     return hmac.digest(key, b"muniment door\n" + text.encode(), "sha256").hex()
 
 
 def add_home(url: str, home: str) -> bool:
-    """Make a home; False: it is there already.
+    """Create a home; return False if it exists.
 
     Args:
-        url: of the owner of the tables.
+        url: URL for the owner of the tables.
         home: its name.
 
     Raises:
-        ConfigInvalid: it can be none.
-        LedgerAway: nobody answers.
+        ConfigInvalid: invalid name.
+        LedgerAway: the database does not respond.
     """
     with schema.owning(url, check_name(home)) as connection:
         made = connection.execute(
@@ -80,19 +80,19 @@ def add_token(
     clients: Collection[str] = (),
     trust: Trust = Trust.OWNER,
 ) -> str:
-    """Make a token of a home; this is the only time that it is told.
+    """Create a token of a home and return it. It cannot be displayed again.
 
     Args:
-        url: of the owner of the tables.
-        key: of the fleet.
-        home: which must be there.
-        name: of the token; `owner`: it may do everything in the home.
-        clients: ids that may come with it.
-        trust: of what comes with it.
+        url: URL for the owner of the tables.
+        key: key of the fleet.
+        home: name of an existing home.
+        name: name of the token; `owner`: it may do everything in the home.
+        clients: client ids that may be sent with it.
+        trust: trust of the facts that arrive with it.
 
     Raises:
-        ConfigInvalid: a name cannot be one, or is taken; or the key is not the fleet's.
-        ManagedMemoryUnavailable: there is no such home, or nobody answers.
+        ConfigInvalid: a name is invalid or in use, or the key is not the fleet's.
+        ManagedMemoryUnavailable: the home does not exist, or the database does not respond.
     """
     with _state_of(url, key, check_name(home)) as state:
         token = Tokens(state, keyed=partial(keyed, key)).add(name, clients, trust, may_own=True)
@@ -103,32 +103,32 @@ def add_token(
 
 
 def revoke_token(url: str, key: bytes, home: str, name: str) -> None:
-    """Make a token invalid, from the next request on; raises as `add_token`, and `NotFound`."""
+    """Revoke a token, effective from the next request; raises as `add_token`, and `NotFound`."""
     with _state_of(url, key, check_name(home)) as state:
         Tokens(state).revoke(name)
 
 
 def remove_home(url: str, home: str) -> None:
-    """Delete a home with everything that was remembered in it, its tokens and its records.
+    """Delete a home with all its entries, tokens and records.
 
     Raises:
-        NotFound: there is no such home.
-        LedgerAway: nobody answers.
+        NotFound: the home does not exist.
+        LedgerAway: the database does not respond.
     """
     with schema.owning(url, check_name(home)) as connection:
         if not connection.execute("DELETE FROM home WHERE home = %s", (home,)).rowcount:
-            raise NotFound(f"there is no home {printable(home)!r}")
+            raise NotFound(f"home {printable(home)!r} not found")
 
 
 def homes(url: str) -> tuple[str, ...]:
-    """The names of all homes, in order."""
+    """Return the names of all homes, sorted."""
     with schema.owning(url, "") as connection:
         return tuple(home for (home,) in connection.execute("SELECT home FROM home ORDER BY home").fetchall())
 
 
 @contextmanager
 def _state_of(url: str, key: bytes, home: str) -> Iterator[State]:
-    """The state of a home, for what needs none of its files."""
+    """Provide the state of a home, for operations that need no files."""
     with closing(LedgerPool(url, 1)) as pool, TemporaryDirectory() as directory:
         schema.check_key(pool, key)
         shared = Shared(pool.home(home), key_of(key, home), Path(directory))

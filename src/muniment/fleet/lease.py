@@ -1,9 +1,9 @@
-"""The lease of a home: the one node that may change its memory now, and until when.
+"""The lease of a home: which node may change its memory, and until when.
 
-Whoever takes it bumps the epoch of the home. A transaction of the holder names its epoch and holds only while
-that is the home's (`fleet.postgres`, P3): a node that was stopped past its lease, and wakes, changes nothing.
-All times are those of the database. A lease is of the home and not of one workspace in it, since workspaces
-of a home share its memory of the user.
+Acquiring it increments the epoch of the home. A transaction of the holder contains its epoch and commits only
+while that is the home's (`fleet.postgres`, P3): a node that was paused past the end of its lease changes
+nothing when it resumes. All times are those of the database. A lease is for the home and not for one
+workspace in it, since the workspaces of a home share its user memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from muniment.fleet.postgres import HomeLedger
 
 LEASE_SECONDS: Final = 15.0
-"""Seconds for which it is taken, and renewed thrice in that time."""
+"""Seconds of a lease; it is renewed three times in that time."""
 
 _TAKE: Final = (
     "UPDATE home SET epoch = epoch + 1, node = ?, until = clock_timestamp() + make_interval(secs => ?) "
@@ -29,10 +29,10 @@ _RELEASE: Final = (
 
 
 def take(ledger: HomeLedger, node: str, seconds: float) -> int | None:
-    """The epoch of a lease of a home; None: another node has one.
+    """Acquire the lease of a home and return its epoch, or None if another node has it.
 
     Raises:
-        ManagedMemoryUnavailable: there is no such home, or nobody answers.
+        ManagedMemoryUnavailable: the home does not exist, or the database does not respond.
     """
     with ledger.transaction() as connection:
         found = connection.execute(_TAKE, (node, float(seconds))).fetchone()
@@ -40,17 +40,17 @@ def take(ledger: HomeLedger, node: str, seconds: float) -> int | None:
 
 
 def renew(held: HomeLedger, seconds: float) -> None:
-    """Have a lease that is held last longer; one that was let go meanwhile stays so.
+    """Extend a lease; a lease that was released in the meantime stays released.
 
     Raises:
-        LeaseLost: another node has taken it since.
-        ManagedMemoryUnavailable: nobody answers.
+        LeaseLost: another node has acquired it since.
+        ManagedMemoryUnavailable: the database does not respond.
     """
     with held.transaction() as connection:
         connection.execute(_RENEW, (float(seconds),))
 
 
 def release(held: HomeLedger) -> None:
-    """Let others have it at once; raises as `renew`."""
+    """Release a lease, so that other nodes can acquire it at once; raises as `renew`."""
     with held.transaction() as connection:
         connection.execute(_RELEASE)

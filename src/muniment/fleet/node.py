@@ -1,11 +1,11 @@
-"""A node of a fleet: everything of it but HTTP, for whatever home is asked for.
+"""A node of a fleet without HTTP: serves all homes.
 
-N1 A token leads to its home and to no other; with the node's own token its operator asks about the node.
-N2 What was accepted is in the ledger, with its place in the queue; any node carries it out.
-N3 While the database is away nothing is accepted; what runs commits or is put back, and everything goes on
-   when the database is back. A node whose disk is full takes no work and says so.
+N1 A token gives access only to its home; with the node's token, its operator gets information about the node.
+N2 Accepted tasks are in the ledger, with their jobs in the queue; any node runs them.
+N3 While the database does not respond, nothing is accepted; running tasks commit or are queued again, and
+   work continues after it responds. A node whose disk is full accepts no work and reports it.
 
-Nothing here waits on the loop for the database: what asks it does so in a thread.
+The event loop never waits for the database: threads run the queries.
 """
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ from muniment.store.state import LedgerState, read_key
 from muniment.store.tasks import OWNER
 
 SLOTS: Final = 8
-"""Turns at once: each runs one task of its home; who asks a model waits for it most of the time."""
+"""Maximum concurrent turns: each runs one task of its home, which mostly waits for a model."""
 
 MAX_OPEN: Final = 256
-"""Working copies that are kept open, some 0.5 MB each."""
+"""Maximum open working copies, about 0.5 MB each."""
 
 CACHE_BYTES: Final = 8 << 30
-"""Bytes of working copies on disk; the ones that were used longest ago go."""
+"""Maximum bytes of working copies on disk; the least recently used ones are deleted."""
 
 MIN_FREE_BYTES: Final = 64 << 20
-"""Bytes that the disk of the working copies has left at least; below that a node takes no work."""
+"""Minimum free bytes on the disk of the working copies; with less a node accepts no work."""
 
 MAX_HOMES: Final = 10_000
-"""Homes that are known, some 5 KB each."""
+"""Maximum known homes, about 5 KB each."""
 
 TIDY_SECONDS: Final = 60.0
-"""Seconds between two looks at all working copies, besides those that a notice asks for."""
+"""Seconds between two checks of all working copies, in addition to those that a notice causes."""
 
 _THREADS: Final = 16
 _PAUSE_SECONDS: Final = 1.0
@@ -76,23 +76,23 @@ _GONE_SECONDS: Final = 86_400.0
 _CLOSE_SECONDS: Final = 5.0
 
 _CHANNELS: Final = ("muniment_home", "muniment_cancelled", "muniment_token", "muniment_stale")
-"""On which the database says what happens in homes; see its migrations."""
+"""Channels on which the database reports events of homes; see its migrations."""
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/health", "/readyz"})
-"""What a load balancer asks, which has no token."""
+"""Paths for load balancers, which have no token."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """How a node takes part in a fleet.
+    """Options of a node.
 
     Attributes:
-        url: of the database, as the nodes' role.
-        name: of the node, unlike all others.
-        slots: turns at once.
-        lease: seconds of a lease, after which others go on where this node is gone.
+        url: URL of the database for the nodes' role.
+        name: unique name of the node.
+        slots: maximum concurrent turns.
+        lease: seconds of a lease, after which other nodes take over if this node has ended.
         cache: bytes of working copies on disk.
     """
 
@@ -104,13 +104,13 @@ class NodeOptions:
 
 
 class FleetNode(ServingCore):
-    """Open with `open`, close with `close`; what `DaemonCore` is for one machine.
+    """The core of a fleet node, as `DaemonCore` for one machine. Open it with `open`, close it with `close`.
 
     Attributes:
-        metrics, model, recalls, queue: what all homes share.
-        terms: of all working copies.
-        problem: why it takes no work; None: it does.
-        door: of no page.
+        metrics, model, recalls, queue: shared by all homes.
+        terms: options of all working copies.
+        problem: code of the problem that prevents work, or None.
+        door: unused, because a node has no page.
     """
 
     queue: TurnQueue
@@ -119,9 +119,9 @@ class FleetNode(ServingCore):
         super().__init__(settings, model)
         self._options = options
         self._homes: dict[str, HomeCore] = {}
-        # With those that are dropped while somebody still uses them: two copies in one directory never are.
+        # Includes homes that were dropped while still in use, so that a directory never has two copies.
         self._used: WeakValueDictionary[str, HomeCore] = WeakValueDictionary()
-        self._lock = threading.Lock()  # Of what homes are known, and of copies of those that are not.
+        self._lock = threading.Lock()  # Protects the known homes, and the copies of unknown homes.
         self._threads = ThreadPoolExecutor(_THREADS, "ledger")
         self._look_threads = ThreadPoolExecutor(1, "look")
         self._turns = ThreadPoolExecutor(options.slots, "turn")
@@ -136,12 +136,12 @@ class FleetNode(ServingCore):
     # -- life
 
     async def open(self, directories: tuple[Path, ...]) -> None:
-        """Connect, and begin to take turns.
+        """Connect, and start to process turns.
 
         Raises:
-            ConfigInvalid, StateTooNew: the database is not as `schema.check` wants it.
-            PolicyInvalid: the policy cannot be used.
-            LedgerAway: nobody answers.
+            ConfigInvalid, StateTooNew: the database fails `schema.check`.
+            PolicyInvalid: invalid policy.
+            LedgerAway: the database does not respond.
         """
         del directories
         async with AsyncExitStack() as opened:
@@ -200,9 +200,9 @@ class FleetNode(ServingCore):
             raise
 
     async def stop(self, grace: float) -> bool:
-        """Accept nothing more, and give what runs `grace` seconds; whether everything is at rest then."""
+        """Stop accepting requests and give running ones `grace` seconds; return whether all have ended."""
         self._is_draining = True
-        with suppress(MunimentError, TimeoutError):  # Else the others find it themselves, a lease later.
+        with suppress(MunimentError, TimeoutError):  # If this fails, other nodes take over after a lease.
             await asyncio.wait_for(self.asked(self._hand_over), _CLOSE_SECONDS)
         if self._running:
             await asyncio.wait(self._running, timeout=grace)
@@ -220,21 +220,21 @@ class FleetNode(ServingCore):
         self.queue.hand_over()
 
     def end_followers(self) -> None:
-        """End whoever follows events or waits for them."""
+        """Disconnect all clients that follow or wait for events."""
         for home in list(self._used.values()):
             home.end_followers()
 
-    # -- whoever asks
+    # -- callers
 
     def keyed(self, text: str) -> str:
-        """The digest of a token, by which its home is found."""
+        """Return the digest of a token, which finds its home."""
         return keyed(self._key, text)
 
     async def whose(self, unsafe_token: str) -> Principal | None:
-        """Who a token belongs to; None: nobody.
+        """Return the principal of a token, or None if the token is unknown.
 
         Raises:
-            HttpProblem: the database is away.
+            HttpProblem: the database does not respond.
         """
         if not is_token(unsafe_token):
             return None
@@ -242,7 +242,7 @@ class FleetNode(ServingCore):
         if hmac.compare_digest(sent, self.keyed(f"token {self._own_token}")):
             return THE_OWNER
         if self.problem == LedgerAway.code:
-            raise self.unavailable()  # Else whoever asks would wait, and in the end nobody could.
+            raise self.unavailable()  # Otherwise callers would wait, until no thread is free.
         try:
             return await self.asked(lambda: self._principal(sent))
         except MunimentError:
@@ -253,17 +253,17 @@ class FleetNode(ServingCore):
         return None if home is None else self.home(home).principal(digest)
 
     def _at_door(self, query: str, sent: str) -> Any:
-        """What is known of a token or its name, whosever it is."""
+        """Return the result of a query about a token or its name, for all homes."""
         with self._pool.connection() as connection:
             found = connection.execute(query, (sent,)).fetchone()
         return None if found is None else found[0]
 
     def of(self, principal: Principal) -> ServedCore:
-        """What whoever asks is served by: his home, or for the node's operator the node."""
+        """Return the core that serves this principal: its home, or the node for its operator."""
         return self.home(principal.home) if principal.home else self
 
     async def proof(self, unsafe_name: str, nonce: str, address: str) -> str:
-        """Proof that a token is known, see `Tokens.proof`."""
+        """Return a proof that a token is known, see `Tokens.proof`."""
         found = hmac.digest(self._key, b"hello\n" + unsafe_name.encode(), "sha256")
         own = hello_key(self._own_token)
         if hmac.compare_digest(hello_name(own), unsafe_name):
@@ -276,29 +276,29 @@ class FleetNode(ServingCore):
         return hello_proof(found, nonce, address)
 
     async def problems(self) -> dict[str, str | None]:
-        """By the node's name, the code of what keeps it from taking tasks now; None: nothing does."""
+        """Return the node's name with the code of the problem that prevents tasks, or None."""
         looking = self._loop.run_in_executor(self._look_threads, self._looked)
-        try:  # Also where others ask, too, and nobody answers.
+        try:  # With a time limit, because other checks may wait for the database too.
             problem = await asyncio.wait_for(looking, LOOK_SECONDS)
         except TimeoutError:
             problem = LedgerAway.code
         return {self._options.name: problem}
 
     def unavailable(self) -> HttpProblem:
-        """Why nothing is accepted now."""
+        """Return why nothing is accepted now."""
         if self.problem not in {None, LedgerAway.code}:
             return HttpProblem("not_ready", headers={"Retry-After": str(AWAY_SECONDS)}, reason=self.problem)
         return HttpProblem(LedgerAway.code, headers={"Retry-After": str(AWAY_SECONDS)})
 
     async def asked(self, ask: Callable[[], T]) -> T:
-        """What `ask` returns, in a thread."""
+        """Run `ask` in a thread and return its result."""
         return await self._loop.run_in_executor(self._threads, ask)
 
     async def carried_out(self, home: str, body: Callable[[Cancel], T]) -> T:
-        """Carry out what is no task of a home, in a thread; it is cancelled with whoever awaits it.
+        """Run an operation of a home that is not a task, in a thread; cancelled with its caller.
 
         Raises:
-            HttpProblem: the node stops, or too much is asked for at once.
+            HttpProblem: the node stops, or too many operations run at once.
         """
         self.require_open()
         share = f"{home}/{OWNER}"
@@ -308,7 +308,7 @@ class FleetNode(ServingCore):
     # -- homes
 
     def home(self, name: str) -> HomeCore:
-        """A home, which its token has led to."""
+        """Return a home, found by its token."""
         with self._lock:
             found = self._used.get(name)
             if found is None:
@@ -319,7 +319,7 @@ class FleetNode(ServingCore):
             return found
 
     async def _turn(self, home: str) -> None:
-        """A job of the queue: the turn of a home."""
+        """Run a job of the queue: the turn of a home."""
         if self.problem is not None or self.is_draining:
             await self.asked(lambda: self._put_back(home))
             return
@@ -327,7 +327,7 @@ class FleetNode(ServingCore):
         running = self._loop.run_in_executor(self._turns, self.home(home).turn)
         self._running.add(running)
         running.add_done_callback(self._running.discard)
-        await asyncio.shield(running)  # Whoever cancels the job does not end the thread.
+        await asyncio.shield(running)  # Cancelling the job does not end the thread.
 
     def _put_back(self, home: str) -> None:
         with self._pool.connection() as connection:
@@ -335,32 +335,32 @@ class FleetNode(ServingCore):
 
     @property
     def running(self) -> int:
-        """How many turns there are now."""
+        """Return the number of current turns."""
         return len(self._running)
 
-    # -- what goes on beside
+    # -- background work
 
     def _again_and_again(self, do: Callable[[], None], seconds: float) -> None:
-        """Do something in a thread of its own, with a pause after it, until closed."""
+        """Run a function repeatedly in a separate thread, with a pause after each run, until closed."""
         told = ""
         while not self._over.is_set():
             try:
                 do()
                 told = ""
-            except Exception as error:  # noqa: BLE001  Without this thread leases would run out, and notices be missed.
+            except Exception as error:  # noqa: BLE001  Without this thread leases would expire, and notices be missed.
                 if told != (told := type(error).__name__) and not self._over.is_set():
                     events.emit_defect("node_failed", error, what=do.__name__.strip("_"))
             self._over.wait(seconds)
 
     def _beat(self) -> None:
-        """Renew leases, and look whether this node can work."""
+        """Renew leases, and check whether this node can work."""
         if self._looked() == LedgerAway.code:
             return
         for home in list(self._used.values()):
             with suppress(MunimentError):  # The next beat is in time.
                 home.renew()
             if home.is_followed:
-                self._told(home.wake)  # Where a notice was lost.
+                self._told(home.wake)  # In case a notice was lost.
         self._sign()
 
     def _looked(self) -> str | None:
@@ -380,7 +380,7 @@ class FleetNode(ServingCore):
         return problem
 
     def _sign(self) -> None:
-        """Tell the others whether this node is open, and learn which of them are."""
+        """Report the state of this node to the others, and read which of them are open."""
         problem = self.problem or ("draining" if self.is_draining else None)
         told = (self._options.name, __version__, self.running, self._options.slots, problem)
         with self._pool.connection() as connection:
@@ -396,18 +396,18 @@ class FleetNode(ServingCore):
                 (self._options.lease,),
             ).fetchall()
         free = tuple(name for name, is_free in found if is_free)
-        # Where all are full, each keeps what waits for it: else they would take it from each other.
+        # If all are full, each keeps its waiting homes: otherwise they would take them from each other.
         self._open_nodes = free or tuple(name for name, _ in found)
 
     def _leave(self) -> None:
-        self._over.set()  # Else the next beat would sign again.
+        self._over.set()  # Otherwise the next beat would register the node again.
         with suppress(MunimentError), self._pool.connection() as connection:
             connection.execute("DELETE FROM node WHERE name = %s", (self._options.name,))
 
     def _tidy(self) -> None:
-        """Throw away copies that may hold what was erased, and what is too much (W3 of `copies`).
+        """Delete copies that may contain erased data, and surplus ones (W3 of `copies`).
 
-        Apart from `_beat`: many files take longer than a lease.
+        Separate from `_beat`: many files take longer than a lease.
         """
         marks = {each: marked(each) for each in self._cache.iterdir()}
         told = [mark for mark in marks.values() if mark is not None]
@@ -420,20 +420,20 @@ class FleetNode(ServingCore):
         for (name,) in found:
             self._discard(name, only_stale=True)
         for home in list(self._used.values()):
-            if home.copy.is_spoiled:  # Whatever became of its home while it was changed.
+            if home.copy.is_spoiled:  # Also if its home was deleted during a change.
                 self._discard(home.name)
         for each in (each for each, mark in marks.items() if mark is None):
-            with self._lock:  # One at a time: whoever asks for a home waits for this.
+            with self._lock:  # One at a time, because requests for a home wait for this lock.
                 if each not in self._copies():
                     shutil.rmtree(each)
         self._make_room()
 
     def _copies(self) -> dict[Path, HomeCore]:
-        """The homes that are known, or still in somebody's use, by the directories of their copies."""
+        """Return the homes that are known or in use, by the directories of their copies."""
         return {home.copy.directory: home for home in list(self._used.values())}
 
     def _make_room(self) -> None:
-        """Close copies that are too many, and delete what is too much on disk, the longest unused first."""
+        """Close surplus copies, and delete copies beyond the disk limit, least recently used first."""
         known = list(self._homes.values())
         idle = sorted(
             (home for home in known if home.copy.is_idle and not home.is_followed),
@@ -441,7 +441,7 @@ class FleetNode(ServingCore):
         )
         opened = [home for home in idle if home.copy.is_open]
         for home in opened[: max(0, len(opened) - MAX_OPEN)]:
-            with suppress(MunimentError):  # Somebody uses it again.
+            with suppress(MunimentError):  # It is in use again.
                 home.copy.close(Patience(time.monotonic()))
         for home in idle[: max(0, len(known) - MAX_HOMES)]:
             with self._lock:
@@ -465,7 +465,7 @@ class FleetNode(ServingCore):
             self.home(name).copy.discard(patience, only_stale=only_stale)
 
     def _listen(self) -> None:
-        """Be told by the database what happens in homes, as long as it is there."""
+        """Receive notices of the database about homes, as long as the connection works."""
         options = connection_options(f"muniment {self._options.name}")
         with psycopg.connect(self._options.url, autocommit=True, **options) as connection:
             for channel in _CHANNELS:
@@ -476,15 +476,15 @@ class FleetNode(ServingCore):
                     self._hear(told.channel, told.payload)
 
     def _told(self, what: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # The loop was closed meanwhile.
+        with suppress(RuntimeError):  # The loop was closed in the meantime.
             self._loop.call_soon_threadsafe(what)
 
     def _beside(self, what: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # The threads were ended meanwhile.
+        with suppress(RuntimeError):  # The threads were ended in the meantime.
             self._threads.submit(what)
 
     def _missed(self) -> None:
-        """Look for what happened while nobody listened."""
+        """Check for events that happened while this node did not listen."""
         for home in list(self._used.values()):
             home.wake()
             home.ask_again()
@@ -524,7 +524,7 @@ async def _ended(running: asyncio.Task[None]) -> None:
 
 
 def _size(directory: Path) -> int:
-    """Bytes below a directory; where somebody deletes meanwhile, those that were counted by then."""
+    """Return the bytes under a directory; if files are deleted in the meantime, those counted until then."""
     size = 0
     with suppress(OSError):
         for each in directory.rglob("*"):
@@ -533,7 +533,7 @@ def _size(directory: Path) -> int:
 
 
 def _changed(directory: Path) -> float:
-    """When a copy was last marked; one that is gone by now is no more to delete."""
+    """Return the time when a copy was last marked; infinite if it was deleted in the meantime."""
     try:
         return directory.stat().st_mtime
     except OSError:

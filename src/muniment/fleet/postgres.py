@@ -1,17 +1,17 @@
-"""A ledger in a PostgreSQL that nodes share: of each home its rows.
+"""A ledger in a PostgreSQL that nodes share: each home has its rows.
 
-P1 A transaction names its home and sees the rows of that one alone; a connection outside of one sees none.
-   The server sees to that (row-level security), whatever the statement is.
-P2 Write transactions of a home come one after the other, on all nodes together: each begins by locking the
-   row of its home. So a statement may rely on what the one before it has found.
-P3 One with an epoch holds only while that is the epoch of its home: who slept while another node took over
-   changes nothing any more (`LeaseLost`).
-P4 Whatever goes wrong is a `ManagedMemoryUnavailable`; where nobody answers, a `LedgerAway`. Of a commit that
-   was cut off nobody can tell whether it holds: whoever goes on asks.
-P5 What of a transaction has no answer is sent with the statement that follows it, in this order, and may fail
-   there; at last with the commit, which then does not hold.
+P1 A transaction sets its home and sees only the rows of that home; without one, a connection sees no rows.
+   The server enforces this (row-level security) for every statement.
+P2 Write transactions of a home are serial, across all nodes: each begins by locking the row of its home. So a
+   statement may rely on the results of the previous one.
+P3 A transaction with an epoch commits only while that is the epoch of its home: a node that was paused while
+   another node took over changes nothing any more (`LeaseLost`).
+P4 Every error is a `ManagedMemoryUnavailable`, or a `LedgerAway` if the server does not respond. After an
+   interrupted commit it is unknown whether it is durable: the caller must query it.
+P5 Statements without a result are sent with the next statement, in order, and may fail there, at the latest
+   with the commit, which is then rolled back.
 
-Does not hold: anything against who has the role's password; he may name any home.
+Not guaranteed: protection against an attacker with the role's password, who may set any home.
 
 Source: postgresql.org/docs/current/ddl-rowsecurity.html; psycopg.org/psycopg3/docs/advanced/pipeline.html.
 """
@@ -39,22 +39,22 @@ from muniment.kernel.cancel import Patience
 from muniment.store.database import Ledger
 
 WAIT_SECONDS: Final = 2.0
-"""Seconds that a transaction waits for a connection, or for the server to take one."""
+"""Seconds that a transaction waits for a connection, or for the server to accept one."""
 
 KEPT_SECONDS: Final = 60.0
-"""Seconds that a connection is kept which nobody uses."""
+"""Seconds after which an idle connection is closed."""
 
 LOCK_SECONDS: Final = 30
-"""Seconds that a transaction waits for the one before it; a node that stopped in one is cut off sooner."""
+"""Seconds that a transaction waits for the previous one; a node that stops in one is disconnected sooner."""
 
 IDLE_SECONDS: Final = 10
-"""Seconds that a transaction may do nothing: its node was stopped, or is gone."""
+"""Seconds that a transaction may be idle: its node was stopped or has ended."""
 
 ANSWER_SECONDS: Final = 45.0
-"""Seconds that a statement of a home waits for its answer: a server that hangs closes no connection."""
+"""Seconds that a statement of a home waits for its result: a server that hangs closes no connection."""
 
 LOOK_SECONDS: Final = 3.0
-"""Likewise what is asked of all homes, of some rows: whose a token is, whether anybody answers."""
+"""The same limit for queries over all homes with few rows: the owner of a token, or a health check."""
 
 _SESSION: Final = (
     f"-c lock_timeout={LOCK_SECONDS}s -c idle_in_transaction_session_timeout={IDLE_SECONDS}s "
@@ -65,16 +65,18 @@ _BEGIN: Final = (
     "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL muniment.home = %s; "
     "SELECT epoch FROM home FOR NO KEY UPDATE"
 )
-"""One message to the server and back, which a pipeline would be too, for three times the work here. The level
-is said, whatever the server takes for the default: who has waited sees what it has waited for (P2)."""
+"""One message to the server and back; a pipeline would do the same for three times the work here. The level
+is set explicitly, because a transaction must see the changes that it waited for (P2), also if the server has
+another default.
+"""
 
 _BLOCK: Final = 500
-"""Rows that come at a time where all are more than fits into memory."""
+"""Rows per fetch, if all rows together may not fit into memory."""
 
 _REASONS: Final = {
-    problems.DiskFull: "the disk of the database is full; make room there and try again",
+    problems.DiskFull: "the disk of the database is full; free space there and try again",
     problems.ReadOnlySqlTransaction: "the database is read-only: this is a standby, or is being repaired",
-    problems.InsufficientPrivilege: "the role may not do this; run: muniment fleet migrate",
+    problems.InsufficientPrivilege: "the role lacks a permission; run: muniment fleet migrate",
     problems.UndefinedTable: "the database has no ledger; run: muniment fleet migrate",
     problems.LockNotAvailable: f"another node has kept the home busy for {LOCK_SECONDS} s; try again",
 }
@@ -91,7 +93,7 @@ _PLACEHOLDER: Final = re.compile(r"'[^']*'|\?([0-9]*)|CAST\((\w+) AS BLOB\)|INDE
 
 
 def connection_options(name: str) -> dict[str, Any]:
-    """How every connection to the database is made: by a name there; a line that is dead is found so."""
+    """Return the options of every connection: its name, and detection of dead connections."""
     return {
         "options": _SESSION,
         "application_name": name,
@@ -105,7 +107,7 @@ def connection_options(name: str) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=1_000)
 def translated(statement: str) -> str:
-    """A statement in PostgreSQL's words: parameters are numbered, and what it lacks is written otherwise."""
+    """Translate a statement to PostgreSQL: number its parameters, and replace what PostgreSQL lacks."""
     count = 0
 
     def each(found: re.Match[str]) -> str:
@@ -121,16 +123,16 @@ def translated(statement: str) -> str:
 
 
 class _Bounded(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that is closed where no answer comes in time.
+    """A connection that is closed if a response does not arrive in time.
 
     Attributes:
-        seconds: for an answer.
+        seconds: time limit of a response.
     """
 
     seconds = ANSWER_SECONDS
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
-        """See `psycopg.Connection.wait`."""
+        """Wait for a response; see `psycopg.Connection.wait`."""
         limit = self.seconds if timeout is None else timeout
         until = time.monotonic() + limit
         try:
@@ -145,8 +147,8 @@ class LedgerPool:
     """Connections to the database, for all homes of a node. Close it when done.
 
     Args:
-        url: of the application's role, see `fleet.address`.
-        size: connections at most.
+        url: URL for the application's role, see `fleet.address`.
+        size: maximum number of connections.
     """
 
     def __init__(self, url: str, size: int) -> None:
@@ -164,15 +166,15 @@ class LedgerPool:
         )
 
     def home(self, name: str, epoch: int | None = None) -> HomeLedger:
-        """The ledger of a home; with an epoch as P3 says."""
+        """Return the ledger of a home; with an epoch as described in P3."""
         return HomeLedger(self, name, epoch)
 
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        """A connection that sees no home, for what is answered at once.
+        """Provide a connection that sees no home, for short queries.
 
         Raises:
-            ManagedMemoryUnavailable: there is none, or as P4.
+            ManagedMemoryUnavailable: no connection is available, or as described in P4.
         """
         with _reporting("the database"), self.pool.connection() as connection:
             connection.seconds = LOOK_SECONDS
@@ -187,7 +189,7 @@ class LedgerPool:
 
 
 class HomeLedger(Ledger):
-    """The ledger of one home; see the module. Threads may share it, each has a transaction of its own."""
+    """The ledger of one home; see the module. Threads may share it; each has a separate transaction."""
 
     def __init__(
         self, pool: LedgerPool, home: str, epoch: int | None, failed: Counter[str] | None = None
@@ -198,16 +200,16 @@ class HomeLedger(Ledger):
 
     @property
     def name(self) -> str:
-        """What people know it by."""
+        """Return its name in messages."""
         return f"the ledger of the home {self.home}"
 
     def at(self, epoch: int) -> HomeLedger:
-        """The same ledger, as whoever has the lease of this epoch may change it (P3)."""
+        """Return the same ledger for the holder of the lease with this epoch (P3)."""
         return HomeLedger(self._pool, self.home, epoch, self._failed)
 
     @property
     def failures(self) -> int:
-        """See `Ledger`, by whichever of these: then somebody may have gone on without it."""
+        """Return the number of failures, including those of the ledgers that `at` returned; see `Ledger`."""
         return self._failed.total()
 
     @contextmanager
@@ -221,19 +223,19 @@ class HomeLedger(Ledger):
 
     @property
     def _open(self) -> HomeTransaction | None:
-        """This thread's transaction."""
+        """Return this thread's transaction."""
         return getattr(self._own, "open", None)
 
     @contextmanager
     def transaction(self) -> Iterator[HomeTransaction]:
-        """See `Ledger`, and P2, P3.
+        """Open a transaction; see `Ledger`, P2 and P3.
 
         Raises:
-            LeaseLost: the epoch is not that of the home, or there is no such home any more.
+            LeaseLost: the home has another epoch, or no longer exists.
         """
         inside = self._open
         if inside is not None:
-            with self._reporting():  # Here, too: whoever began it may go on behind a savepoint.
+            with self._reporting():  # Also here, because the outer caller may continue after a savepoint.
                 yield inside
             return
         with self._reporting(), self._begun() as connection:
@@ -246,7 +248,7 @@ class HomeLedger(Ledger):
 
     @contextmanager
     def _begun(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        """A connection on which a transaction of the home has begun; what is not committed is rolled back."""
+        """Begin a transaction of the home, and provide its connection; roll back if it is not committed."""
         with self._connected() as connection:
             try:
                 begun = psycopg.ClientCursor(connection).execute(_BEGIN, (self.home,))
@@ -254,19 +256,20 @@ class HomeLedger(Ledger):
                     pass
                 found = begun.fetchone()
                 if found is None and self.epoch is None:
-                    raise ManagedMemoryUnavailable(self.name, "there is no such home")
-                # With a home its lease has gone: whoever went on would try for ever.
+                    raise ManagedMemoryUnavailable(self.name, "the home does not exist")
+                # The lease of a deleted home is lost too: otherwise its holder would retry for ever.
                 if self.epoch is not None and (found is None or found[0] != self.epoch):
                     raise LeaseLost(self.home)
                 yield connection
             finally:
                 if connection.info.transaction_status is not TransactionStatus.IDLE:
-                    with suppress(psycopg.Error):  # It is closed, or was cut off: nothing holds anyway.
+                    # The connection is closed or was cut off: the server rolls back anyway.
+                    with suppress(psycopg.Error):
                         connection.execute("ROLLBACK")
 
     @contextmanager
     def _connected(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        """A connection that answers: after a restart of the server those that are kept do so no more."""
+        """Provide a connection that works: after a restart of the server, pooled connections do not."""
         pool = self._pool.pool
         connection = pool.getconn()
         if connection.info.transaction_status is not TransactionStatus.IDLE or _is_cut(connection):
@@ -281,7 +284,7 @@ class HomeLedger(Ledger):
     def rows(
         self, query: str, values: Sequence[Any] = (), *, patience: Patience | None = None
     ) -> list[tuple[Any, ...]]:
-        """See `Ledger`."""
+        """Return the rows of a query; see `Ledger`."""
         if patience is not None:
             patience.check()
         with self._reporting():
@@ -295,7 +298,7 @@ class HomeLedger(Ledger):
 
     @contextmanager
     def each(self, query: str) -> Iterator[Iterator[tuple[Any, ...]]]:
-        """See `Ledger`."""
+        """Provide the rows of a query in blocks; see `Ledger`."""
         with self.transaction() as opened:
             opened.execute(f"DECLARE every NO SCROLL CURSOR FOR {query}")
             try:
@@ -311,15 +314,15 @@ class HomeLedger(Ledger):
             yield from block
 
     def is_lasting(self) -> bool:
-        """See `Ledger`."""
+        """Return whether the transaction can continue; see `Ledger`."""
         return self._open is not None and self._open.raw.info.transaction_status in _STAYS
 
 
 class HomeTransaction:
-    """A transaction of a home that is open, as `Transaction` has it.
+    """An open transaction of a home, with the interface of `Transaction`.
 
     Attributes:
-        raw: its connection, for what is to hold exactly if the transaction does.
+        raw: its connection, for statements that must be durable exactly if the transaction is.
     """
 
     def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
@@ -327,20 +330,20 @@ class HomeTransaction:
         self._unsent: list[tuple[str, Sequence[Any]]] = []
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> psycopg.Cursor[tuple[Any, ...]]:
-        """See `Transaction`; raises also what is wrong with what was not sent before."""
+        """Execute a statement; see `Transaction`. Also raises errors of queued statements."""
         if statement.startswith("ROLLBACK"):
             self._unsent = []
         with self._sending():
             return _execute(self.raw, translated(statement), values)
 
     def commit(self) -> None:
-        """Have all of it hold; raises as `execute`."""
+        """Commit the transaction; raises as `execute`."""
         with self._sending():
             self.raw.execute("COMMIT")
 
     @contextmanager
     def _sending(self) -> Iterator[None]:
-        """Send what was not sent with the next statement, as one message to the server and back."""
+        """Send pending statements together with the next one, as one message to the server and back."""
         if not self._unsent:
             yield
             return
@@ -351,7 +354,7 @@ class HomeTransaction:
             yield
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
-        """See `Transaction`: nobody asks what comes of it, and so it is sent with the next statement (P5)."""
+        """Queue statements without results, to send them with the next statement (P5)."""
         self._unsent += [(translated(statement), tuple(each)) for each in rows]
         return None
 
@@ -363,7 +366,7 @@ def _execute(
 
 
 def _is_cut(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
-    """Whether the server has ended a connection that waits for nothing: then there is something to read."""
+    """Return whether the server has closed an idle connection: then it has readable data."""
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN | select.POLLHUP)
     return bool(poll.poll(0))
@@ -371,7 +374,7 @@ def _is_cut(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
 
 @contextmanager
 def _reporting(what: str) -> Iterator[None]:
-    """Turn errors of the server into `ManagedMemoryUnavailable` (P4)."""
+    """Convert errors of the server to `ManagedMemoryUnavailable` (P4)."""
     try:
         yield
     except tuple(_REASONS) as error:
@@ -383,5 +386,5 @@ def _reporting(what: str) -> Iterator[None]:
 
 
 def _first_line(error: psycopg.Error) -> str:
-    """What the server says, without the values that it quotes."""
+    """Return the server's message, without the values that it quotes."""
     return error.diag.message_primary or type(error).__name__

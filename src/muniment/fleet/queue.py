@@ -1,16 +1,16 @@
 """The queue of a fleet: which home has a turn next, and on which node. Procrastinate, in the same database.
 
-Apart from `node`: here alone is the queue's library.
+Separate from `node`: only this module imports the queue's library.
 
-Q1 A job names a home in which a task waits, and nothing else; the ledger's rows of tasks are what counts. So
-   a job too many finds nothing to do, and one that is missing is put in again within `SWEEP_SECONDS`.
-Q2 A task that is accepted while none of its home was pending is accepted together with its job, or neither.
-Q3 A home has its turns on one node as long as that is open: it takes work and has a slot. There its working
-   copy is, and no other node is woken. Where it is closed, full or gone, the home is another one's; where
-   all are full, it waits for its own.
-Q4 Jobs of one home are carried out one after the other: their lock is the home. Where the node of one is gone
-   or stopped, another has it within `stalled` seconds and `SWEEP_SECONDS`; what both do is decided by the
-   lease.
+Q1 A job contains only the name of a home with a waiting task; the tasks themselves are rows of the ledger. So
+   a surplus job does nothing, and a missing one is added within `SWEEP_SECONDS`.
+Q2 A task that is accepted while no other task of its home is pending is committed together with its job.
+Q3 A home has its turns on one node while that node is open, which means that it accepts work and has a free
+   slot. Its working copy is there, and no other node is woken. If the node is closed, full or has ended,
+   another node gets the home; if all are full, the home waits for its node.
+Q4 Jobs of one home run one after the other: the home is their lock. If the node of a job has ended or is
+   paused, another node gets the job within `stalled` seconds and `SWEEP_SECONDS`. If both run it, the lease
+   decides which changes are committed.
 
 Source: procrastinate.readthedocs.io, "Locks", "Retry stalled jobs".
 """
@@ -34,14 +34,15 @@ from muniment.kernel.change import digest
 TURN: Final = "turn"
 
 SWEEP_SECONDS: Final = 5.0
-"""Seconds between two looks for jobs of nodes that are gone, and for tasks without a job."""
+"""Seconds between two checks for jobs of ended nodes, and for tasks without a job."""
 
 POLL_SECONDS: Final = 0.25
-"""Seconds after which a job is found whatever became of the notice of it: of one that comes while the
-queue is asked, the worker knows nothing afterwards. To ask costs the database some 0.1 ms of CPU."""
+"""Seconds after which a job is found even if its notice was lost: the worker misses a notice that arrives
+during a query. A query costs the database about 0.1 ms of CPU.
+"""
 
 _SWEPT: Final = 500
-"""Homes of one look."""
+"""Maximum homes in one check."""
 
 _AGAIN_SECONDS: Final = 1.0
 
@@ -49,7 +50,7 @@ Turn = Callable[[str], Awaitable[None]]
 
 
 def _is_cancelled() -> bool:
-    """Whether the task was: where the database goes just then, its error takes the place of the cancel."""
+    """Return whether the current task was cancelled; a database error may have hidden the cancellation."""
     own = asyncio.current_task()
     return own is not None and own.cancelling() > 0
 
@@ -58,13 +59,13 @@ class TurnQueue:
     """The queue, as one node uses it.
 
     Args:
-        url: of the nodes' role.
-        pool: of the same database.
-        turn: carries out what waits in a home.
-        open_nodes: the names of those that are open, as far as is known.
-        slots: turns at once.
+        url: URL for the nodes' role.
+        pool: connections to the same database.
+        turn: runs the pending tasks of a home.
+        open_nodes: returns the names of the nodes that are known to be open.
+        slots: maximum concurrent turns.
         node: its name.
-        stalled: seconds without a sign of a node after which its jobs are another one's.
+        stalled: seconds without a sign of a node after which other nodes get its jobs.
     """
 
     def __init__(
@@ -90,12 +91,12 @@ class TurnQueue:
         self._working.task(name=TURN)(turn)
 
     def defer(self, connection: psycopg.Connection[Any], home: str, seconds: int = 0) -> None:
-        """Have a home have its turn, if the transaction of a connection holds (Q2).
+        """Add a job for a turn of a home, as part of the transaction of a connection (Q2).
 
         Args:
-            connection: in that transaction.
+            connection: a connection in that transaction.
             home: its name.
-            seconds: after which, at the earliest.
+            seconds: minimum delay of the turn.
         """
         later: dict[str, Any] = {"schedule_in": {"seconds": seconds}} if seconds else {}
         queue = self._queue_for(home)
@@ -106,36 +107,36 @@ class TurnQueue:
         return queue_of(node_for(home, self._open_nodes()) or self._node)
 
     def _move(self, connection: psycopg.Connection[Any], home: str) -> None:
-        """Have a home have its turn where it belongs by now.
+        """Move the job of a home to the queue of its current node, or add one.
 
-        A further job would not do: of one lock the oldest job is the next, in whichever queue it waits.
+        An additional job would not help: for each lock the oldest job of all queues is next.
         """
         move = "UPDATE procrastinate_jobs SET queue_name = %s WHERE lock = %s AND status = 'todo'"
         if not connection.execute(move, (self._queue_for(home), home)).rowcount:
             self.defer(connection, home)
 
     def hand_over(self) -> None:
-        """Give what waits for this node to others, where it takes no more work."""
+        """Give the waiting jobs of this node, which accepts no more work, to other nodes."""
         with self._pool.connection() as connection:
             waiting = "SELECT DISTINCT lock FROM procrastinate_jobs WHERE status = 'todo' AND queue_name = %s"
             for (home,) in connection.execute(waiting, (queue_of(self._node),)).fetchall():
                 self._move(connection, home)
 
     async def run(self) -> None:
-        """Take jobs and sweep, until cancelled; where the database is away, from when it is back on."""
+        """Process jobs and sweep until cancelled; if the database does not respond, continue later."""
         while not _is_cancelled():
             try:
                 async with self._working.open_async():
                     await self._at_work()
             except (exceptions.ProcrastinateException, psycopg.Error, MunimentError, OSError) as error:
                 events.emit("queue_away", problem=type(error).__name__)
-            except Exception as defect:  # noqa: BLE001  Without a queue a node would be up and do nothing.
+            except Exception as defect:  # noqa: BLE001  Without a queue, a node would be up and do nothing.
                 events.emit_defect("queue_broke", defect)
             if not _is_cancelled():
                 await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _at_work(self) -> None:
-        """Take jobs and sweep, until either fails."""
+        """Process jobs and sweep, until either fails."""
         working = asyncio.create_task(
             self._working.run_worker_async(
                 queues=[queue_of(self._node)],
@@ -171,7 +172,7 @@ class TurnQueue:
             await asyncio.to_thread(self._put_in)
 
     def _put_in(self) -> None:
-        """Give each home a job in which a task is pending and none has one (Q1)."""
+        """Add a job for each home that has a pending task and no job (Q1)."""
         with self._pool.connection() as connection:
             queues = [queue_of(node) for node in self._open_nodes()]
             found = connection.execute("SELECT waiting_homes(%s, %s)", (_SWEPT, queues)).fetchall()
@@ -181,14 +182,14 @@ class TurnQueue:
 
 
 def queue_of(node: str) -> str:
-    """The queue of a node: with it the name of a channel, which has at most 63 bytes."""
+    """Return the name of a node's queue; it is part of a channel name, which has at most 63 bytes."""
     return f"node-{digest(node.encode())[:16]}"
 
 
 def node_for(home: str, nodes: Sequence[str]) -> str | None:
-    """Which of some nodes a home belongs to, the same wherever it is asked; None: there is none.
+    """Return the node of a home, the same for every caller, or None without nodes.
 
-    Where a node comes or goes, only its homes move.
+    If a node is added or removed, only its homes move.
 
     Source: Thaler and Ravishankar, "Using name-based mappings to increase hit rates", 1998.
     """

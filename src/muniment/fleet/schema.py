@@ -1,11 +1,11 @@
-"""The tables of a fleet's database: made, and brought up to date, by one who owns them; checked by each node.
+"""The tables of a fleet's database: their owner creates and migrates them, each node checks them.
 
-M1 Migrations are numbered files, each carried out once and whole, one process at a time (an advisory lock).
-M2 A node starts with the version that it knows, and with no other: an older node could not read what a newer
-   one writes.
-M3 A node's role is neither a superuser nor the owner, may not look past row-level security, replicate, or
-   read the server's files, and cannot become one that is or may, as one that makes roles could.
-M4 All nodes have one key: with another one a home's tokens would be unknown, and its records look forged.
+M1 Migrations are numbered files; each runs once and completely, in one process at a time (an advisory lock).
+M2 A node starts only with the version that it knows: an older node could not read the data of a newer one.
+M3 A node's role is neither a superuser nor the owner. It may not bypass row-level security, replicate, or
+   read the server's files, and it cannot become such a role, for example by creating roles.
+M4 All nodes have one key: with another key the tokens of a home would be unknown, and its records would look
+   forged.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from muniment.fleet.postgres import LedgerPool
 from muniment.store.database import migrations
 
 ROLE: Final = "muniment_node"
-"""The nodes' role, unless another one is named."""
+"""The default role of the nodes."""
 
 MIN_SERVER: Final = 150_000
-"""PostgreSQL 15: before that a view looked past the row-level security of whoever asked."""
+"""PostgreSQL 15: in earlier versions a view bypassed the row-level security of its user."""
 
 _LOCK: Final = 0x6D756E69  # "muni"
 _TABLES: Final = """
@@ -42,45 +42,46 @@ _OURS: Final = "muniment"
 
 
 def newest() -> int:
-    """The version that this code knows."""
+    """Return the version that this code knows."""
     return max(migrations("muniment.fleet"))
 
 
 def migrate(url: str, key: bytes, role: str = ROLE) -> tuple[str, ...]:
-    """Make the tables, or bring them up to date; what was done, a line each.
+    """Create or migrate the tables; return one line for each step.
 
     Args:
-        url: of the owner of the tables.
-        key: of the fleet (M4).
-        role: the nodes' role, which must be there.
+        url: URL for the owner of the tables.
+        key: key of the fleet (M4).
+        role: the nodes' role, which must exist.
 
     Raises:
-        ConfigInvalid: there is no such role, the server is too old, or the key is not the fleet's.
-        StateTooNew: a newer Muniment was here.
-        LedgerAway: nobody answers.
+        ConfigInvalid: the role does not exist, the server is too old, or the key is not the fleet's.
+        StateTooNew: a newer Muniment has migrated the tables.
+        LedgerAway: the database does not respond.
     """
     try:
         with psycopg.connect(url, autocommit=True) as connection:
             version = connection.info.server_version
             if version < MIN_SERVER:
-                raise ConfigInvalid(f"PostgreSQL 15 is needed; this is {version // 10_000}")
+                raise ConfigInvalid(f"PostgreSQL {version // 10_000} is too old; use 15 or newer")
             if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).fetchone():
-                raise ConfigInvalid(f"there is no role {printable(role)} for the nodes; make it first")
-            connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))  # Held until it is closed.
+                raise ConfigInvalid(f"the nodes' role {printable(role)} does not exist; create it first")
+            # Held until the connection is closed.
+            connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
             return tuple(_migrated(connection, key, role))
     except psycopg.OperationalError as error:
         raise LedgerAway("the database") from error
     except psycopg.errors.InsufficientPrivilege as error:
-        raise ConfigInvalid(f"this role may not make the tables: {error.diag.message_primary}") from None
+        raise ConfigInvalid(f"this role may not create the tables: {error.diag.message_primary}") from None
 
 
 @contextmanager
 def owning(url: str, home: str = "") -> Iterator[psycopg.Connection[Any]]:
-    """A transaction of the owner of the tables, in a home.
+    """Provide a transaction of the owner of the tables, in a home.
 
     Raises:
-        ConfigInvalid: there is no ledger, or the role may not.
-        LedgerAway: nobody answers.
+        ConfigInvalid: the tables are missing, or the role lacks permissions.
+        LedgerAway: the database does not respond.
     """
     try:
         with psycopg.connect(url, options="-c search_path=muniment") as connection:
@@ -89,7 +90,7 @@ def owning(url: str, home: str = "") -> Iterator[psycopg.Connection[Any]]:
     except psycopg.errors.UndefinedTable:
         raise ConfigInvalid("the database has no ledger yet; run: muniment fleet migrate") from None
     except psycopg.errors.InsufficientPrivilege:
-        raise ConfigInvalid("this role may not; name the one that owns the tables") from None
+        raise ConfigInvalid("this role lacks permissions; use the role that owns the tables") from None
     except psycopg.OperationalError as error:
         raise LedgerAway("the database") from error
 
@@ -120,7 +121,7 @@ def _migrated(connection: psycopg.Connection[Any], key: bytes, role: str) -> Ite
 
 
 def _of_queue(done: set[tuple[str, str]]) -> list[tuple[str, str, str]]:
-    """The queue's own migrations: at first its whole schema, then what its later versions add."""
+    """Return the queue's migrations: first its complete schema, later the additions of newer versions."""
     from procrastinate.schema import SchemaManager, migrations_path
 
     names = sorted(each.name for each in Path(migrations_path).glob("*.sql"))
@@ -131,7 +132,7 @@ def _of_queue(done: set[tuple[str, str]]) -> list[tuple[str, str, str]]:
 
 
 def _grant_queue(connection: psycopg.Connection[Any], role: str) -> None:
-    """Let the nodes use the queue, which a migration of it may have given new tables."""
+    """Grant the queue to the nodes; its migrations may have added tables."""
     to = sql.Identifier(role)
     tables = connection.execute(
         "SELECT tablename FROM pg_tables WHERE schemaname = 'muniment' AND tablename LIKE 'procrastinate%%'"
@@ -157,17 +158,17 @@ def _check_key(connection: psycopg.Connection[Any], key: bytes) -> None:
 def _require_key(found: tuple[Any, ...] | None, key: bytes) -> None:
     if found is None or not hmac.compare_digest(bytes(found[0]), _mark(key)):
         raise ConfigInvalid(
-            "audit.key in the state directory is not the key of this fleet; copy that of the node that ran "
+            "audit.key in the state directory is not the key of this fleet; copy it from the node that ran "
             "muniment fleet migrate first"
         )
 
 
 def check_key(pool: LedgerPool, key: bytes) -> None:
-    """Check that a key is the fleet's (M4): with another one tokens would be nobody's, and records forged.
+    """Check that a key is the fleet's (M4); with another one, tokens are unknown and records look forged.
 
     Raises:
-        ConfigInvalid: it is another one.
-        ManagedMemoryUnavailable: there is no ledger, or nobody answers.
+        ConfigInvalid: it is another key.
+        ManagedMemoryUnavailable: the tables are missing, or the database does not respond.
     """
     with pool.connection() as connection:
         found = connection.execute("SELECT mark FROM fleet").fetchone()
@@ -179,12 +180,12 @@ def _mark(key: bytes) -> bytes:
 
 
 def check(pool: LedgerPool, key: bytes) -> None:
-    """Refuse a database that a node cannot serve from (M2 to M4).
+    """Reject a database that a node cannot use (M2 to M4).
 
     Raises:
-        ConfigInvalid: the tables are missing or older, the role may see too much, or the key is another one.
-        StateTooNew: they are newer.
-        LedgerAway: nobody answers.
+        ConfigInvalid: the tables are missing or older, the role has too many permissions, or the key differs.
+        StateTooNew: the tables are newer.
+        LedgerAway: the database does not respond.
     """
     with pool.connection() as connection:
         _check_role(connection)
@@ -202,8 +203,8 @@ def _check_role(connection: psycopg.Connection[Any]) -> None:
     ).fetchone()
     if may is None or any(may):
         raise ConfigInvalid(
-            "this role of the database could see every home at once: it is a superuser, owns the tables, "
-            "bypasses row-level security, makes roles, replicates, or reads the server's files; serve as "
+            "this database role could access all homes: it is a superuser, owns the tables, "
+            "bypasses row-level security, creates roles, replicates, or reads the server's files; use "
             f"the nodes' role, such as {ROLE}"
         )
 
@@ -223,16 +224,16 @@ def _check_version(connection: psycopg.Connection[Any]) -> None:
         raise StateTooNew("the database", found, newest())
     if found < newest():
         raise ConfigInvalid(
-            f"the database has version {found}, this node knows {newest()}; run: muniment fleet migrate"
+            f"the database has version {found}, this node needs {newest()}; run: muniment fleet migrate"
         )
 
 
 def status(url: str) -> dict[str, Any]:
-    """What `muniment fleet status` prints: nodes, homes, leases, and what waits.
+    """Return the output of `muniment fleet status`: nodes, homes, leases, and pending tasks.
 
     Raises:
-        ConfigInvalid: the database has no ledger.
-        LedgerAway: nobody answers.
+        ConfigInvalid: the tables are missing.
+        LedgerAway: the database does not respond.
     """
     with owning(url) as connection:
         asked = connection.cursor(row_factory=psycopg.rows.dict_row)

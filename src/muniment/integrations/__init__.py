@@ -1,1 +1,1 @@
-"""Muniment behind interfaces that other programs already speak; each file needs an extra of its name."""
+"""Adapters from Muniment to interfaces of other programs; each file needs the extra with its name."""

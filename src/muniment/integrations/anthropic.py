@@ -1,4 +1,4 @@
-"""The memory behind the memory tool of the `anthropic` SDK (`memory_20250818`): `muniment[anthropic]`.
+"""Provide the memory tool of the `anthropic` SDK (`memory_20250818`): `muniment[anthropic]`.
 
     from anthropic import Anthropic
     from muniment.integrations.anthropic import MunimentMemoryTool
@@ -7,19 +7,19 @@
         tool = MunimentMemoryTool(memory)
         Anthropic().beta.messages.tool_runner(..., tools=[tool]).until_done()
 
-M1 Each command is judged by the policy. One that changes anything is a commit of its own: it is done whole or
-   not at all, and can be undone.
-M2 Whatever is asked, what comes is an answer or the SDK's `ToolError`: its runner would show the model the
-   `repr` of any other exception. Neither holds a host path, nor a text of a file that the model may not read.
-M3 A text that was created is viewed again byte for byte: a model sees bodies of entries, and the front matter
-   stays code's (`threat-model/decisions/0040-a-memory-file-is-a-body.md`).
-M4 What is written has the trust that the caller names at most, and no more than the least of what was viewed
-   by the same object before: make one a conversation.
-M5 What was refused, an escape too, leaves nothing behind for the next command.
+M1 The policy judges each command. A command that changes files is one commit: it is applied completely or not
+   at all, and can be undone.
+M2 Every call returns a text or raises the SDK's `ToolError`: its runner would show the model the `repr` of
+   any other exception. Neither contains a host path, nor text of a file that the model may not read.
+M3 A created text is returned by `view` byte for byte: a model sees bodies of entries, and only code writes
+   the front matter (`threat-model/decisions/0040-a-memory-file-is-a-body.md`).
+M4 A written text has at most the trust that the caller gives, and at most the lowest trust of the files that
+   the same object has viewed before: create one object for each conversation.
+M5 A rejected command, also a path escape, has no effect on the next command.
 
-Texts are those of the tool's documentation, and of the SDK's own `BetaLocalFilesystemMemoryTool` where the
-two differ. Every line of a file that is shown has its number before it, so that no text of a file can pass
-for the tool's words. Attacked in tests/attacks/test_memory_tool.py.
+Texts are those of the tool's documentation, and of the SDK's own `BetaLocalFilesystemMemoryTool` if the two
+differ. Every displayed line of a file starts with its number, so that text of a file cannot look like text of
+the tool. Attacked in tests/attacks/test_memory_tool.py.
 """
 
 from __future__ import annotations
@@ -65,19 +65,19 @@ except ImportError:
 ROOT: Final = "/memories"
 
 MAX_LINES: Final = 999_999
-"""Lines of a file that is shown; source: the documentation of the tool."""
+"""Maximum lines of a displayed file; source: the documentation of the tool."""
 
 MAX_LISTED: Final = 500
-"""Lines of a listing, as of `ls`."""
+"""Maximum lines of a listing, as for `ls`."""
 
 LEVELS: Final = 2
-"""Directories deep that a listing goes; source: likewise."""
+"""Directory levels of a listing; source: the documentation of the tool."""
 
 SNIPPET_LINES: Final = 2
-"""Lines that are shown before and behind a changed one."""
+"""Displayed lines before and after a changed one."""
 
 _OF_THE_TOOL: Final = "not_done"
-"""Code of a problem in words of the tool's documentation; before all others stands that it was not done."""
+"""Code of a problem with a text of the tool's documentation; all other texts get the prefix "Not done"."""
 
 # -- commands ----------------------------------------------------------------------------------------
 
@@ -93,14 +93,14 @@ class ViewCommand(Frozen):
 
 
 class CreateCommand(Frozen):
-    """Make a file that is not there yet."""
+    """Create a new file."""
 
     path: _Path
     file_text: _Text
 
 
 class StrReplaceCommand(Frozen):
-    """Put a text in the place of one that occurs once."""
+    """Replace a text that occurs once."""
 
     path: _Path
     old_str: Annotated[_Text, Field(min_length=1)]
@@ -108,7 +108,7 @@ class StrReplaceCommand(Frozen):
 
 
 class InsertCommand(Frozen):
-    """Put a text behind a line; 0: before all."""
+    """Insert a text after a line; 0: at the beginning."""
 
     path: _Path
     insert_line: int
@@ -116,34 +116,34 @@ class InsertCommand(Frozen):
 
 
 class DeleteCommand(Frozen):
-    """Remove a file, or a directory with what is in it."""
+    """Delete a file, or a directory with its content."""
 
     path: _Path
 
 
 class RenameCommand(Frozen):
-    """Give a file or directory another name."""
+    """Rename a file or directory."""
 
     old_path: _Path
     new_path: _Path
 
 
 def _not_done(text: str) -> ToolProblem:
-    """A command that was not carried out, in the documentation's words."""
+    """Return the problem of a rejected command, with a text of the documentation."""
     return ToolProblem(_OF_THE_TOOL, text)
 
 
 class MemoriesDirectory:
-    """The memory behind `/memories`; threads may share one, their commands wait for one another.
+    """The memory as `/memories`; threads may share one object, which executes one command at a time.
 
     Args:
-        memory: stays the caller's, who closes it after this.
-        scope: the one scope that `/memories` is; None: it lists the scopes, as directories.
-        trust: of what is written (M4).
+        memory: owned by the caller, who closes it after this.
+        scope: the only scope in `/memories`; None: `/memories` lists the scopes as directories.
+        trust: of written text (M4).
 
     Raises:
-        InvalidScope: no such scope is bound.
-        ManagedMemoryUnavailable: a root is not where it was.
+        InvalidScope: the scope is not bound.
+        ManagedMemoryUnavailable: a root was replaced.
     """
 
     def __init__(self, memory: Memory, *, scope: str | None = None, trust: Trust | str = Trust.AGENT) -> None:
@@ -151,18 +151,18 @@ class MemoriesDirectory:
         self._scopes = place.chosen(scope)
         self._is_one, self._policy = scope is not None, place.policy
         self._entries, self._trust = Entries(place), Trust(trust)
-        self._reader = self._trust  # What may be listed does not change with what is read.
+        self._reader = self._trust  # Reading does not change what may be listed.
         self._lock = threading.Lock()
 
     def answer(self, asked: object, cancel: Cancel | None = None) -> str:
-        """Carry a command out; the text that answers it.
+        """Execute a command; return its result as text.
 
         Args:
             asked: `command` and its arguments, as the model wrote them.
-            cancel: ends it early: nothing is written unless it was by then.
+            cancel: stops it early: nothing is written, unless the write is already done.
 
         Raises:
-            ToolError: it was not carried out (M2).
+            ToolError: it was not executed (M2).
         """
         try:
             with answering("memory_tool_failed"), self._lock:
@@ -172,16 +172,16 @@ class MemoriesDirectory:
         except ToolProblem as problem:
             told = str(problem)
             if isinstance(waits := problem.__cause__, PendingReview):
-                told = f"it waits until the owner of the memory approves it (review {waits.review_id})"
+                told = f"it is pending until the owner of the memory approves it (review {waits.review_id})"
             elif isinstance(problem.__cause__, StoreConflict):
-                told = "somebody changed this meanwhile. View it again."
+                told = "another process changed this file. View it again."
             raise ToolError(told if problem.code == _OF_THE_TOOL else f"Not done: {told}") from None
 
     def _carried_out(self, asked: object, patience: Patience) -> str:
         sent = dict(asked) if isinstance(asked, Mapping) else {}
         name = sent.pop("command", None)
         if not isinstance(name, str) or name not in self._COMMANDS:
-            raise ToolProblem("bad_arguments", f"the command is none of {', '.join(self._COMMANDS)}")
+            raise ToolProblem("bad_arguments", f"unknown command; use one of {', '.join(self._COMMANDS)}")
         takes, carry_out = self._COMMANDS[name]
         return carry_out(self, arguments_of(name, takes, sent), patience)
 
@@ -221,7 +221,7 @@ class MemoriesDirectory:
         after = body[:at] + command.new_str + body[at + len(old) :]
         left_out = self._written(held.path, held.with_body(after), held, patience)
         if left_out:
-            return f"The memory file has been edited.{left_out}"  # What stands there is not `after`.
+            return f"The memory file has been edited.{left_out}"  # The stored text differs from `after`.
         changed = body.count("\n", 0, at) + 1
         shown = _numbered(after.split("\n"), max(1, changed - SNIPPET_LINES), changed + SNIPPET_LINES)
         told = "The memory file has been edited. Here is the snippet showing the change (with line numbers):"
@@ -254,7 +254,7 @@ class MemoriesDirectory:
         if to is None or (to[1] is not None and (to[1] != "directory" or self._below(to[0]))):
             raise _not_done(f"The destination {new} already exists")
         if old != new and fold(old) == fold(new):
-            raise _not_done(f"{new} is {old} but for the case; use another name")
+            raise _not_done(f"{new} differs from {old} only in case; use another name")
         if old.endswith(FILE_SUFFIX):
             _require_suffix(new)
         top, paths = self._meant(old, "rename", self._policy.limits.files_written)
@@ -276,12 +276,12 @@ class MemoriesDirectory:
         "delete": (DeleteCommand, _delete),
         "rename": (RenameCommand, _rename),
     }
-    """What a command takes, and what carries it out."""
+    """The arguments and the method of each command."""
 
-    # -- what they share
+    # -- shared by commands
 
     def _at(self, shown: str, *verbs: Verb) -> tuple[CanonicalPath, Kind | None] | None:
-        """Where a path leads and what is there; None: `/memories` itself, however it is spelled."""
+        """Return the path and the kind of the file there; None for `/memories` itself in any spelling."""
         if shown != ROOT and not shown.startswith(f"{ROOT}/"):
             raise _not_done(f"Path must start with {ROOT}, got: {printable(shown)}")
         if posixpath.normpath(shown) == ROOT:
@@ -298,22 +298,22 @@ class MemoriesDirectory:
             if error.rule != "scopes":
                 raise
             choice = " or ".join(f"{ROOT}/{scope}/" for scope in self._scopes)
-            raise ToolProblem("refused", f"the path begins with {choice} here") from None
+            raise ToolProblem("refused", f"the path must begin with {choice}") from None
 
     def _read(self, path: CanonicalPath) -> HeldEntry:
-        """An entry whose text the model is shown (M4)."""
+        """Read an entry whose text is shown to the model (M4)."""
         held = self._entries.read(path)
         self._trust = self._trust.capped(held.trust)
         return held
 
     def _written(self, path: CanonicalPath, text: str, held: HeldEntry | None, patience: Patience) -> str:
-        """Write a file; what is to be told besides: nothing, or that a secret was left out."""
+        """Write a file; return a remark if a secret was removed, otherwise an empty text."""
         self._entries.write(path, text, held, self._trust, patience)
         is_whole = self._entries.encoded(text) == encode(text)
-        return "" if is_whole else "\nWhat looked like a secret was left out."
+        return "" if is_whole else "\nText that looked like a secret was removed."
 
     def _file(self, shown: str) -> HeldEntry:
-        """The file that is to be edited."""
+        """Read the file to edit."""
         where = self._at(shown)
         if where is None or where[1] == "directory":
             raise _not_done(f"The path {shown} is not a file.")
@@ -323,7 +323,7 @@ class MemoriesDirectory:
         return self._read(where[0])
 
     def _meant(self, shown: str, verb: str, most: int) -> tuple[CanonicalPath, list[CanonicalPath]]:
-        """A path, and the file there or all files below."""
+        """Return a path, and the file there or all files under it."""
         where = self._at(shown)
         if where is None or not where[0].rel:
             raise _not_done(f"Cannot {verb} the {shown if where else ROOT} directory itself")
@@ -331,12 +331,12 @@ class MemoriesDirectory:
         if not paths:
             raise _missing(shown)
         if len(paths) > most:
-            told = f"{shown} holds {len(paths)} files, and one call may {verb} {most}; take them apart"
+            told = f"{shown} contains {len(paths)} files, and one call may {verb} {most}; use several calls"
             raise _not_done(told)
         return where[0], paths
 
     def _below(self, directory: CanonicalPath) -> list[tuple[CanonicalPath, int]]:
-        """The files below a directory that are listed, with their sizes."""
+        """Return the visible files under a directory, with their sizes."""
         inside = joined(directory.rel, "")
         listed = self._entries.listed(directory.scope, self._reader)
         return [(path, row.size) for path, row in listed if path.rel.startswith(inside)]
@@ -365,13 +365,13 @@ class MemoriesDirectory:
             end = "" if names in files else "/"
             lines.append(f"{_size(sizes[names])}\t{top}/{'/'.join(names)}{end}")
         if len(lines) > MAX_LISTED:
-            lines[MAX_LISTED:] = [f"[{len(lines) - MAX_LISTED} more; view a directory of them]"]
+            lines[MAX_LISTED:] = [f"[{len(lines) - MAX_LISTED} more; view a subdirectory]"]
         head = f"Here're the files and directories up to {LEVELS} levels deep in {shown}, "
         return "\n".join([f"{head}excluding hidden items and node_modules:", *lines])
 
     def _within_limits(self, answer: str) -> str:
         if len(answer.encode()) > self._policy.limits.read_bytes:
-            raise ToolProblem("refused", "this is more than may be shown at once; use view_range")
+            raise ToolProblem("refused", "the text is too long for one view; use view_range")
         return answer
 
 
@@ -379,7 +379,7 @@ def _require_suffix(shown: str) -> None:
     name = shown.rpartition("/")[2]
     if name.strip(".") and not name.endswith(FILE_SUFFIX):
         example = f"{posixpath.splitext(printable(shown))[0]}{FILE_SUFFIX}"
-        raise ToolProblem("refused", f"the name of a file ends in {FILE_SUFFIX} here, such as {example}")
+        raise ToolProblem("refused", f"the name of a file must end in {FILE_SUFFIX}, such as {example}")
 
 
 def _missing(shown: str) -> ToolProblem:
@@ -387,12 +387,12 @@ def _missing(shown: str) -> ToolProblem:
 
 
 def _numbered(lines: list[str], first: int, last: int) -> str:
-    """Some lines, each with its number before it."""
+    """Return some lines, each with its number."""
     return "\n".join(f"{number:6}\t{line}" for number, line in enumerate(lines[first - 1 : last], first))
 
 
 def _lines_with(body: str, text: str) -> Iterator[int]:
-    """The number of the line in which each occurrence begins."""
+    """Yield the line number of the start of each occurrence."""
     at, number, counted = body.find(text), 1, 0
     while at >= 0:
         number += body.count("\n", counted, at)
@@ -402,7 +402,7 @@ def _lines_with(body: str, text: str) -> Iterator[int]:
 
 
 def _size(size: int) -> str:
-    """Bytes as the SDK writes them, such as `0B`, `4K`, `1.5K`."""
+    """Format a size as the SDK does, such as `0B`, `4K`, `1.5K`."""
     power = min(max(size.bit_length() - 1, 0) // 10, 3)
     scaled = size / 1024**power
     return f"{int(scaled) if scaled == int(scaled) else f'{scaled:.1f}'}{'BKMG'[power]}"
@@ -412,7 +412,7 @@ def _size(size: int) -> str:
 
 
 class _OverMemory:
-    """What both tools are made of; behind it stands one of the SDK's classes."""
+    """The common base of both tools; a subclass adds one of the SDK's classes."""
 
     def __init__(
         self,
@@ -427,46 +427,47 @@ class _OverMemory:
 
 
 class MunimentMemoryTool(_OverMemory, BetaAbstractMemoryTool):
-    """A tool for `client.beta.messages.tool_runner`; make one a conversation.
+    """A tool for `client.beta.messages.tool_runner`; create one for each conversation.
 
     Args:
-        memory: stays the caller's, who closes it after this.
-        scope: the one scope that `/memories` is; None: it lists the scopes, as directories.
-        trust: of what the model writes. Name a higher one than `agent` only where a person chose every word.
-        cache_control: as of the SDK.
+        memory: owned by the caller, who closes it after this.
+        scope: the only scope in `/memories`; None: `/memories` lists the scopes as directories.
+        trust: of text that the model writes. Give a higher trust than `agent` only if a person chose every
+            word.
+        cache_control: as in the SDK.
 
     Raises:
-        InvalidScope: no such scope is bound.
-        ValueError: there is no such trust.
+        InvalidScope: the scope is not bound.
+        ValueError: the trust is unknown.
     """
 
     def call(self, input: object) -> str:  # noqa: A002  the SDK's name
-        """Carry a command out; see `MemoriesDirectory.answer`.
+        """Execute a command; see `MemoriesDirectory.answer`.
 
         Raises:
-            ToolError: it was not carried out; the model is told why.
+            ToolError: it was not executed; the model receives the reason.
         """
         return self._directory.answer(input)
 
     def _commanded(self, command: Any) -> str:
-        """As `call`, for a command of the SDK's kinds."""
+        """Execute a command object of the SDK, see `call`."""
         return self.call(dict(command))
 
     view = create = str_replace = insert = delete = rename = _commanded
 
 
 class AsyncMunimentMemoryTool(_OverMemory, BetaAsyncAbstractMemoryTool):
-    """As `MunimentMemoryTool`, for the asynchronous client; commands run in threads.
+    """The same as `MunimentMemoryTool` for the asynchronous client; commands run in threads.
 
-    A command whose task is cancelled ends early, and writes nothing unless it has by then.
+    If its task is cancelled, a command stops early, and writes nothing unless the write is already done.
     """
 
     async def call(self, input: object) -> str:  # noqa: A002  the SDK's name
-        """As of `MunimentMemoryTool`."""
+        """Execute a command; see `MemoriesDirectory.answer`."""
         return await in_thread(partial(self._directory.answer, input))
 
     async def _commanded(self, command: Any) -> str:
-        """As `call`, for a command of the SDK's kinds."""
+        """Execute a command object of the SDK, see `call`."""
         return await self.call(dict(command))
 
     view = create = str_replace = insert = delete = rename = _commanded

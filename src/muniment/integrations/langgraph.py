@@ -1,20 +1,20 @@
-"""The memory as a store of LangGraph: `muniment[langgraph]`.
+"""Provide the memory as a store of LangGraph: `muniment[langgraph]`.
 
     from muniment.integrations.langgraph import MunimentStore
 
     with muniment.open(".") as memory:
         graph = builder.compile(store=MunimentStore(memory, scope="user"))
 
-L1 Each item is an entry that recall finds, in a folder of its own scope: `("memories", "ann")` and `k1` are
-   `user/memories.ann/k1.md`. See `values.py` for what a name and a value become.
-L2 A batch is one commit, all of its puts or none, which `history` tells of and `undo` takes back. Its reads
-   see what was there before. Where `put` returns, the item is stored; what is refused is raised.
-L3 What is put has the trust that the caller names at most; what the owner wrote is replaced by nobody else.
-   A graph that handles the words of strangers has a store of its own, with `trust="external"`.
-L4 Entries that people and other programs wrote are items as well, `{"content": text}`; those that a gate
-   holds back, and expired ones, are none.
+L1 Each item is an entry that recall finds, in a folder of its scope: `("memories", "ann")` and `k1` are
+   `user/memories.ann/k1.md`. `values.py` defines the conversion of names and values.
+L2 A batch is one commit with all of its puts or none; `history` lists it and `undo` reverses it. Reads of a
+   batch see the state before it. When `put` returns, the item is stored; a rejected put raises.
+L3 A stored value has at most the trust that the caller gives; only the owner replaces the owner's entries. A
+   graph that handles text of strangers needs a separate store with `trust="external"`.
+L4 Entries of people and of other programs are also items, `{"content": text}`; withheld and expired entries
+   are not.
 
-Attacked in tests/surface/library/test_langgraph_store.py, beside `InMemoryStore`.
+Attacked in tests/surface/library/test_langgraph_store.py, in comparison with `InMemoryStore`.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ except ImportError:
     ) from None
 
 MAX_RANKED: Final = 100
-"""Items that a query puts in order; the others follow as they are."""
+"""Maximum items that a query ranks; the others follow unranked."""
 
 RANKED_TOKENS: Final = 1_000_000
-"""Of the text of these, which is not shown: more than any recall has."""
+"""Maximum tokens of the ranked text, which is not displayed: more than any recall uses."""
 
 ULID_TIME_CHARS: Final = 10
-"""Characters of an id that are its time, in milliseconds; source: github.com/ulid/spec."""
+"""Characters of an id that contain its time, in milliseconds; source: github.com/ulid/spec."""
 
 Namespace = tuple[str, ...]
 
@@ -77,16 +77,16 @@ class MunimentStore(BaseStore):
     """A store over a memory; threads may share one.
 
     Args:
-        memory: stays the caller's, who closes it after the last graph.
-        scope: where everything stands; None: the first label of each namespace names the scope.
-        trust: of what is put (L3).
+        memory: owned by the caller, who closes it after the last graph.
+        scope: the scope of all items; None: the first label of each namespace is the scope.
+        trust: of stored values (L3).
 
     Raises:
-        InvalidScope: no such scope is bound.
-        ManagedMemoryUnavailable: a root is not where it was.
-        ValueError: there is no such trust.
+        InvalidScope: the scope is not bound.
+        ManagedMemoryUnavailable: a root was replaced.
+        ValueError: the trust is unknown.
 
-    Cost: a get is a read; a search reads every entry below its prefix; a put is a commit.
+    Cost: a get is a read; a search reads every entry under its prefix; a put is a commit.
     """
 
     def __init__(self, memory: Memory, *, scope: str | None = None, trust: Trust | str = Trust.AGENT) -> None:
@@ -97,20 +97,20 @@ class MunimentStore(BaseStore):
         self._lock = threading.Lock()
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Carry out some operations (L2).
+        """Execute operations (L2).
 
         Raises:
-            InvalidNamespaceError: a namespace is none.
-            InvalidScope: a put names no scope that is bound.
-            BadArguments: a value is no object of JSON.
-            NotImplementedError: a put has a time to live; entries of this memory end on a day.
-            PendingReview: the owner has to approve a put or delete first.
-            MunimentError: gates, quotas or the policy refuse it, or the memory cannot be used.
+            InvalidNamespaceError: a namespace is invalid.
+            InvalidScope: the scope of a put is not bound.
+            BadArguments: a value is not a JSON object.
+            NotImplementedError: a put has a time to live; entries of this memory expire on a date.
+            PendingReview: the owner must approve a put or delete first.
+            MunimentError: gates, quotas or the policy reject it, or the memory cannot be used.
         """
         return self._done(list(ops))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """As `batch`, in a thread; where its task is cancelled nothing is put unless it was by then."""
+        """Execute operations in a thread; if its task is cancelled, nothing is put after that."""
         return await in_thread(partial(self._done, list(ops)))
 
     def _done(self, ops: Sequence[Op], cancel: Cancel | None = None) -> list[Result]:
@@ -140,14 +140,14 @@ class MunimentStore(BaseStore):
             case _:
                 return None
 
-    # -- places
+    # -- paths
 
     def _at(self, namespace: Namespace, key: str, *verbs: Verb) -> tuple[CanonicalPath, Kind | None]:
-        """Where an item stands, or would: by the name of its key, or the key itself if that is a file."""
+        """Return the path and kind of an item: of the encoded key, or of the key itself if it is a file."""
         scope, labels = (self._scope, namespace) if self._scope else (Scope(namespace[0]), namespace[1:])
         if scope not in self._place.roots:
             choice = " or ".join(self._place.roots)
-            told = f"there is no scope {scope!r}; begin the namespace with {choice}, or name one to the store"
+            told = f"unknown scope {scope!r}; begin the namespace with {choice}, or give the store a scope"
             raise InvalidScope(told)
         places = [(tuple(map(name_of, labels)), name_of(key)), (labels, key)]
         texts = [joined(scope, joined(".".join(folder), f"{name}{FILE_SUFFIX}")) for folder, name in places]
@@ -161,7 +161,7 @@ class MunimentStore(BaseStore):
         return ours
 
     def _named(self, path: CanonicalPath) -> tuple[Namespace, str] | None:
-        """The namespace and key of an entry; None: it stands where no item does."""
+        """Return the namespace and key of an entry; None if its path cannot be one of an item."""
         folder, _, name = path.rel.rpartition("/")
         labels = tuple(map(text_of, folder.split("."))) if folder else ()
         namespace = labels if self._scope else (path.scope, *labels)
@@ -182,7 +182,7 @@ class MunimentStore(BaseStore):
     def _stored(
         self, namespace: Namespace, key: str, path: CanonicalPath
     ) -> tuple[HeldEntry, dict[str, Any]] | None:
-        """An entry, and the fields of the item that it is; None: it is held back, expired, or gone (L4)."""
+        """Return an entry and the fields of its item; None if it is withheld, expired, or deleted (L4)."""
         try:
             held = self._entries.read(path)
         except (PathEscape, Refusal, ToolError):
@@ -218,7 +218,7 @@ class MunimentStore(BaseStore):
         ]
 
     def _scores(self, query: str) -> dict[str, float]:
-        """What recall finds, the best first: 1, a half, a third, …, since it has an order and no measure."""
+        """Return scores of recalled entries: 1, 1/2, 1/3, …, since recall has an order but no scores."""
         recalled = self._memory.recaller.recall(
             query,
             scopes=self._scope and [self._scope],
@@ -248,7 +248,7 @@ class MunimentStore(BaseStore):
             path, kind = self._at(op.namespace, str(op.key), *([] if op.value is None else _WRITING))
         except (BadName, InvalidScope):
             if op.value is None:
-                return None  # There can be no such item.
+                return None  # Such an item cannot exist.
             raise
         base = None if kind is None else self._entries.digest_of(path)
         if op.value is None:
@@ -262,14 +262,14 @@ _WRITING: Final = (Verb.CREATE, Verb.MODIFY)
 
 
 def _check(op: Op) -> None:
-    """Refuse what is no operation on a store, also where it did not come by `put`, which looks itself."""
+    """Check that an operation is valid, also if it was not created by `put`, which checks its arguments."""
     validate_op_namespace(op)
     if not isinstance(op, GetOp | SearchOp | PutOp | ListNamespacesOp):
         raise ValueError(f"Unknown operation type: {type(op)}")  # noqa: TRY004  as other stores do
     if isinstance(op, GetOp | PutOp) and not op.namespace:
         raise InvalidNamespaceError("Namespace cannot be empty.")
     if isinstance(op, PutOp) and op.ttl is not None:
-        raise NotImplementedError("a time to live is not kept; entries of this memory end on a day")
+        raise NotImplementedError("a time to live is not supported; entries of this memory expire on a date")
 
 
 def _fits(namespace: Namespace, condition: MatchCondition) -> bool:

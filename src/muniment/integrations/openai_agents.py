@@ -1,4 +1,4 @@
-"""The memory as function tools of the OpenAI Agents SDK: `muniment[openai-agents]`.
+"""Provide the memory as function tools of the OpenAI Agents SDK: `muniment[openai-agents]`.
 
     from agents import Agent
     from muniment.integrations.openai_agents import tools
@@ -6,13 +6,13 @@
     with muniment.open(".") as memory:
         agent = Agent(name="assistant", tools=tools(memory))
 
-O1 Whatever a model asks, it is answered with text: a tool that fails says so, with our code, and ends no run.
-O2 What stands in the memory stands between marks that it cannot imitate. No answer holds a host path.
-O3 What is remembered has the trust that the caller names at most; entries of a higher one are not forgotten.
-O4 Nothing is forgotten that the model was not shown before by name: a digest says what that was.
+O1 Every call returns text: a failed tool returns the error with its code, and does not end the run.
+O2 Memory text is between marks that it cannot imitate. No result contains a host path.
+O3 A remembered fact has at most the trust that the caller gives; entries of a higher trust are not forgotten.
+O4 Only entries that the model has seen in a preview are forgotten: the digest identifies the preview.
 
-The SDK traces what tools are asked and answer, and sends it to OpenAI where there is a key for that:
-`RunConfig(tracing_disabled=True)` ends it. Attacked in tests/surface/library/test_agents_tools.py.
+The SDK traces arguments and results of tools, and sends them to OpenAI if there is a key for that. Disable it
+with `RunConfig(tracing_disabled=True)`. Attacked in tests/surface/library/test_agents_tools.py.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ except ImportError:
     raise ImportError("this needs openai-agents 0.24: pip install 'muniment[openai-agents]'") from None
 
 TOLD_CHARS: Final = 200
-"""Characters of each entry in a preview."""
+"""Maximum characters of each entry in a preview."""
 
 
 class _Tool(Frozen):
     @abstractmethod
     def done(self, memory: Memory, trust: Trust, cancel: Cancel) -> str:
-        """What it comes to, as text for the model; raises as the memory."""
+        """Execute the call; return text for the model; raise as the memory."""
 
 
 class _Remember(_Tool):
-    """Keep one durable fact beyond this conversation, in a sentence or two. Never a secret."""
+    """Store one durable fact beyond this conversation, in one or two sentences. Never a secret."""
 
     fact: str
     scope: Annotated[str | None, Field(description="user or project; null: the memory chooses")] = None
@@ -63,10 +63,10 @@ class _Remember(_Tool):
 
 
 class _Recall(_Tool):
-    """Look up facts, preferences and decisions before you answer what may rest on them."""
+    """Search for facts, preferences and decisions before you answer anything that may depend on them."""
 
-    query: Annotated[str, Field(description="a message, or some words of what is looked for")]
-    limit: Annotated[int | None, Field(ge=1, le=MAX_RECALLED, description="entries at most; null: five")] = (
+    query: Annotated[str, Field(description="a message, or words to search for")]
+    limit: Annotated[int | None, Field(ge=1, le=MAX_RECALLED, description="maximum entries; null: five")] = (
         None
     )
 
@@ -75,13 +75,13 @@ class _Recall(_Tool):
         recalled = memory.recall(self.query, limit=self.limit or 5, patience=patience)
         if recalled.error is not None:
             raise recalled.error
-        return recalled.text or "Nothing in the memory is about that."
+        return recalled.text or "No entry matches."
 
 
 class _Show(_Tool):
-    """Read one entry of the memory whole."""
+    """Read one complete entry of the memory."""
 
-    path: Annotated[str, Field(max_length=MAX_PATH_BYTES, description="as recall gives it")]
+    path: Annotated[str, Field(max_length=MAX_PATH_BYTES, description="as returned by recall")]
 
     def done(self, memory: Memory, _: Trust, _cancel: Cancel) -> str:
         entries = Entries(memory.place)
@@ -91,11 +91,11 @@ class _Show(_Tool):
 
 
 class _Forget(_Tool):
-    """Remove what a description means, where the user asks for it. Without digest: say what would go."""
+    """Remove the entries that match a description, if the user asks for it. Without digest: preview only."""
 
-    description: Annotated[str, Field(description="a path, or what is to be forgotten")]
+    description: Annotated[str, Field(description="a path, or a description of what to forget")]
     digest: Annotated[
-        str | None, Field(description="of the preview that the user agreed to; null: preview")
+        str | None, Field(description="of the preview that the user accepted; null: preview")
     ] = None
 
     def done(self, memory: Memory, trust: Trust, cancel: Cancel) -> str:
@@ -108,14 +108,14 @@ class _Forget(_Tool):
 
 
 def tools(memory: Memory, *, trust: Trust | str = Trust.AGENT) -> list[FunctionTool]:
-    """Tools `remember`, `recall`, `show` and `forget` for an agent.
+    """Create the tools `remember`, `recall`, `show` and `forget` for an agent.
 
     Args:
-        memory: stays the caller's, who closes it after the last run.
-        trust: of what is remembered. Name a higher one than `agent` only where a person chose every word.
+        memory: owned by the caller, who closes it after the last run.
+        trust: of remembered facts. Give a higher trust than `agent` only if a person chose every word.
 
     Raises:
-        ValueError: there is no such trust.
+        ValueError: the trust is unknown.
     """
     return [_tool(each, memory, Trust(trust)) for each in (_Remember, _Recall, _Show, _Forget)]
 
@@ -127,7 +127,7 @@ def _tool(takes: type[_Tool], memory: Memory, trust: Trust) -> FunctionTool:
         try:
             with answering("agents_tool_failed", tool=name):
                 return arguments_of(name, takes, _object_in(given)).done(memory, trust, cancel)
-        except ToolProblem as problem:  # Else the run would end (O1).
+        except ToolProblem as problem:  # Otherwise the run would end (O1).
             return f"error: {problem.with_code}"
 
     async def invoke(_context: ToolContext[Any], given: str) -> str:
@@ -137,17 +137,17 @@ def _tool(takes: type[_Tool], memory: Memory, trust: Trust) -> FunctionTool:
 
 
 def _object_in(given: str) -> dict[str, Any]:
-    """The arguments of a call, as a model wrote them.
+    """Parse the arguments of a call.
 
     Raises:
-        ToolProblem: they are no JSON object.
+        ToolProblem: they are not a JSON object.
     """
     try:
         found = json.loads(given or "{}")
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise ToolProblem("bad_arguments", "the arguments are no JSON object")
+        raise ToolProblem("bad_arguments", "the arguments are not a JSON object")
     return found
 
 
@@ -157,5 +157,5 @@ def _previewed(preview: ForgetResult) -> str:
         return marked("\n".join(["nothing would be forgotten", *kept]))
     going = [f"{each.path}: {one_line(each.summary)[:TOLD_CHARS]}" for each in preview.removed_entries]
     agreed = f"if they agree, call again with digest {preview.digest}."
-    told = f"Nothing is forgotten yet. Show this to the user; {agreed}"
+    told = f"Nothing was forgotten yet. Show this to the user; {agreed}"
     return f"{told}\n{marked(chr(10).join([*going, *kept]))}"

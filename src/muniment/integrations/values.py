@@ -1,10 +1,11 @@
-"""Namespaces, keys and values of a store as folders, names and entries. Apart, since it needs no SDK. Pure.
+"""Convert namespaces, keys and values of a store to folders, names and entries. Separate: needs no SDK. Pure.
 
-V1 `text_of(name_of(text)) == text` for every text; two texts never have one name, also where case is ignored.
-V2 A value comes back as it was, to the last character; the entry is markdown that a person reads and search
-   finds: what a value says in one of `TEXT_KEYS` is its text, and all else stands below in a block of JSON.
-V3 An entry that nobody put there by a store is a value, too: `{"content": its text}`. So is one that somebody
-   has edited so that it can no longer be read as what was put.
+V1 `text_of(name_of(text)) == text` for every text; different texts have different names, also if case is
+   ignored.
+V2 A value is returned exactly as it was stored. The entry is markdown that a user can read and search finds:
+   the text in one of `TEXT_KEYS` is the body, and all other members follow in a block of JSON.
+V3 An entry that no store wrote is also a value: `{"content": its text}`. The same applies to an entry whose
+   block was edited so that it can no longer be read.
 """
 
 from __future__ import annotations
@@ -24,47 +25,49 @@ from muniment.operations.entries import with_front
 from muniment.policy.grammar import looked_like
 
 TEXT_KEYS: Final = ("content", "text", "memory", "data")
-"""What users of stores call the text of a value; the first that there is."""
+"""Common keys for the text of a value; the first that exists is used."""
 
 KEY: Final = "value"
-"""In front matter: what the body is. `text` or another of `TEXT_KEYS`, `json`, or both with a plus between;
-without it the body is the content."""
+"""Front matter key for the format of the body: `text` or another of `TEXT_KEYS`, `json`, or both joined by a
+plus; without it the body is the content.
+"""
 
 _JSON: Final = "json"
 _OPENS, _CLOSES = "```json\n", "\n```\n"
 _EMPTY: Final = "="
 _ESCAPED: Final = re.compile("=([0-9a-f]{2}(?:=[0-9a-f]{2})*)")
 _MAX_DEPTH: Final = 64
-"""Values within one another; far below what the parser takes."""
+"""Maximum nesting of values; far below the limit of the parser."""
 
 _MAX_BITS: Final = 8_192
-"""Of a whole number; beyond some 14 000 Python refuses to read its digits again."""
+"""Maximum bits of an integer; Python refuses to parse one of more than about 14 000."""
 
 # -- names -------------------------------------------------------------------------------------------
 
 
 def name_of(text: str) -> str:
-    """The name of a file or folder, without suffix, for a key or label (V1).
+    """Return the name of a file or folder, without suffix, for a key or label (V1).
 
-    Small letters, digits, `-` and `_` stand for themselves, all else as `=` and two hexadecimal digits for
-    each byte of UTF-8, such as `user=3a123`.
+    Lower-case letters, digits, `-` and `_` are unchanged. Other characters become `=` and two hexadecimal
+    digits for each byte of UTF-8, such as `user=3a123`.
 
     Raises:
-        BadArguments: it holds half a character.
+        BadArguments: the text contains an unpaired surrogate.
     """
     try:
         name = "".join(char if _is_plain(char) else _escaped(char) for char in text) or _EMPTY
-        if segment_problem(name + FILE_SUFFIX) is not None:  # Letters that become others side by side.
+        # Adjacent letters that normalisation would combine.
+        if segment_problem(name + FILE_SUFFIX) is not None:
             name = "".join(char if char.isascii() else _escaped(char) for char in name)
         if name in RESERVED_STEMS or segment_problem(name + FILE_SUFFIX) or looked_like(name + FILE_SUFFIX):
-            name = _escaped(name[0]) + name[1:]  # Of ours, of Windows, or taken for one of these.
+            name = _escaped(name[0]) + name[1:]  # Reserved by Muniment or Windows, or similar to such a name.
     except UnicodeEncodeError:
-        raise BadArguments("a key or label holds half a character") from None
+        raise BadArguments("a key or label contains an unpaired surrogate") from None
     return name
 
 
 def text_of(name: str) -> str:
-    """The key or label of a name (V1); of a name that nobody escaped, what it would be."""
+    """Return the key or label of a name (V1), also for a name that was not escaped."""
     if name == _EMPTY:
         return ""
     try:
@@ -85,10 +88,10 @@ def _escaped(char: str) -> str:
 
 
 def file_of(value: Mapping[str, Any]) -> str:
-    """The text of an entry that is a value (V2).
+    """Return the text of an entry for a value (V2).
 
     Raises:
-        BadArguments: it is no object of JSON; says what in it is not.
+        BadArguments: it is not a JSON object; the message contains the invalid part.
     """
     _require_json(value, "value", 0)
     key = next((each for each in TEXT_KEYS if isinstance(value.get(each), str)), None)
@@ -102,7 +105,7 @@ def file_of(value: Mapping[str, Any]) -> str:
 
 
 def value_of(entry: Entry) -> dict[str, Any]:
-    """The value of an entry (V2, V3)."""
+    """Return the value of an entry (V2, V3)."""
     fields = () if entry.front is None else entry.front.fields
     kinds = next((each.first.strip() for each in fields if each.key == KEY), TEXT_KEYS[0]).split("+")
     try:
@@ -121,7 +124,7 @@ def value_of(entry: Entry) -> dict[str, Any]:
 
 
 def strings_of(value: object) -> str:
-    """All texts in a value, a line each, as they are and not as JSON writes them: what gates look at."""
+    """Return all strings in a value, one per line and unescaped, for the gates."""
     match value:
         case str():
             return value
@@ -134,27 +137,27 @@ def strings_of(value: object) -> str:
 
 
 def _divided(body: str) -> tuple[str, dict[str, Any]]:
-    """What stands before the last block of JSON, and what that says.
+    """Return the text before the last block of JSON, and the object in the block.
 
     Raises:
-        ValueError: there is none at the end.
+        ValueError: the body does not end with such a block.
     """
     at = body.rindex(_OPENS)
     if not body.endswith(_CLOSES):
-        raise ValueError("something stands behind the block")
+        raise ValueError("text after the block")
     rest = json.loads(body[at + len(_OPENS) : -len(_CLOSES)])
     if not isinstance(rest, dict):
-        raise ValueError("it is no object")  # noqa: TRY004  of a text, not of an argument
+        raise ValueError("not an object")  # noqa: TRY004  of a text, not of an argument
     return body[:at], rest
 
 
 def _require_json(value: object, where: str, depth: int) -> None:
     if depth > _MAX_DEPTH:
-        raise BadArguments(f"a value may be {_MAX_DEPTH} deep")
+        raise BadArguments(f"the value is nested too deeply: at most {_MAX_DEPTH} levels")
     if isinstance(value, Mapping):
         for name, each in value.items():
             if type(name) is not str:
-                raise BadArguments(f"{where} has a key that is no text")
+                raise BadArguments(f"{where} has a key that is not a string")
             _require_plain(name, f"a key of {where}")
             _require_json(each, f"{where}[{name[:40]!r}]", depth + 1)
     elif isinstance(value, list):
@@ -167,15 +170,15 @@ def _require_json(value: object, where: str, depth: int) -> None:
 def _require_plain(value: object, where: str) -> None:
     if isinstance(value, str):
         if any("\ud800" <= char <= "\udfff" for char in value):
-            raise BadArguments(f"{where} holds half a character")
+            raise BadArguments(f"{where} contains an unpaired surrogate")
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise BadArguments(f"{where} is no number that JSON knows")
+            raise BadArguments(f"{where} is not finite, so JSON cannot represent it")
     elif isinstance(value, int):
         if value.bit_length() > _MAX_BITS:
-            raise BadArguments(f"{where} is a number of more than {_MAX_BITS} bits")
+            raise BadArguments(f"{where} is too large: at most {_MAX_BITS} bits")
     elif value is not None:
-        raise BadArguments(f"{where} is a {type(value).__name__}, which JSON does not know")
+        raise BadArguments(f"{where} is a {type(value).__name__}, which JSON does not support")
 
 
 # -- filters -----------------------------------------------------------------------------------------
@@ -190,10 +193,10 @@ _ORDERS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 
 
 def matches(found: Any, wanted: Any) -> bool:
-    """Whether a value is as a filter wants it: as `InMemoryStore` reads filters, but no text is an error.
+    """Return whether a value matches a filter; as in `InMemoryStore`, but a string is never an error.
 
     Raises:
-        ValueError: it names an operator that there is not.
+        ValueError: the filter contains an unknown operator.
     """
     if isinstance(wanted, dict):
         if any(str(name).startswith("$") for name in wanted):

@@ -1,1 +1,1 @@
-"""What reviewers ask about policies: proofs, differences, findings. Nothing here runs when memory is used."""
+"""Tools for policy reviewers: proofs, differences, findings. No module here runs when memory is used."""

@@ -1,7 +1,7 @@
-"""Why a policy decides as it does, with every rule that was consulted.
+"""Explain the decision of a policy, with every rule that was consulted.
 
-The verdict is that of the real decision, asked with the path as a model would write it; the rules are then
-consulted one by one with the same matchers, so that a reader sees which of them matched by which pattern.
+The verdict is the real decision, for the path as a model would write it. The rules are then consulted one by
+one with the same matchers, so that the reader sees which rule matched, and by which pattern.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from muniment.policy.load import Act, denying, granting, require
 
 @dataclass(frozen=True, slots=True)
 class Consulted:
-    """A rule that is about the act.
+    """A rule about the act.
 
     Attributes:
         layer: the name of its file.
         kind: whether it grants or denies.
         rule: its id.
-        pattern: the pattern of it that matches the path; None if none does.
+        pattern: its pattern that matches the path; None if none does.
     """
 
     layer: str
@@ -35,20 +35,20 @@ class Consulted:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What happens to a request, and why.
+    """The decision about a request, and the reason.
 
     Attributes:
-        act: what is asked.
+        act: the requested act.
         asked: the path as it was written.
-        path: the canonical path; None if it spells none.
-        verdict: what the policy says.
-        code: of the refusal, as tools give it; None if it is allowed.
-        layer: which decided; None if it is allowed.
-        rule: which decided: the id of a deny rule, `default` where nothing grants it, `scopes`, or `name`
-            where the name grammar refused before any rule was asked; None if it is allowed.
-        model_is_told: the line that the model gets; empty if it is allowed, or if the run ends.
-        operator_is_told: what result, record and log say.
-        consulted: every rule about the act, layer by layer; empty if the name grammar refused.
+        path: the canonical path; None if the text is not a path.
+        verdict: the decision.
+        code: of the denial, as tools return it; None if it is allowed.
+        layer: the layer that decided; None if it is allowed.
+        rule: the rule that decided: the id of a deny rule, `default` if no rule grants it, `scopes`, or
+            `name` if the name grammar rejected it before any rule; None if it is allowed.
+        model_is_told: the line that the model receives; empty if it is allowed, or if the run ends.
+        operator_is_told: the text in result, record and log.
+        consulted: every rule about the act, layer by layer; empty if the name grammar rejected it.
     """
 
     act: Act
@@ -59,18 +59,18 @@ class Explanation:
     layer: str | None = None
     rule: str | None = None
     model_is_told: str = ""
-    operator_is_told: str = "nothing: it is granted"
+    operator_is_told: str = "no message: it is granted"
     consulted: tuple[Consulted, ...] = ()
 
 
 def explain(policy: Policy, act: Act, unsafe_path: str, judge: Judge | None = None) -> Explanation:
-    """What becomes of a request on a file.
+    """Return the decision about a request on a file, with the reason.
 
     Args:
         policy: the effective policy.
-        act: a verb, or `removal`: what code may take away.
+        act: a verb, or `removal`: a deletion by code.
         unsafe_path: as a model would write it.
-        judge: of the policy, if there is one already.
+        judge: of the policy, if it exists already.
     """
     path: CanonicalPath | None = None
     consulted: tuple[Consulted, ...] = ()
@@ -99,17 +99,17 @@ def explain(policy: Policy, act: Act, unsafe_path: str, judge: Judge | None = No
 
 
 def _told(policy: Policy, refusal: PathEscape | Refusal, by: str) -> tuple[str, str]:
-    """What the model and the operator are told of a refusal, and of whether the run ends."""
+    """Return the messages of a denial for the model and the operator, and whether the run ends."""
     if not isinstance(refusal, PathEscape):
-        return str(refusal), f"{refusal.code}: denied by {by}; the run goes on"
+        return str(refusal), f"{refusal.code}: denied by {by}; the run continues"
     ends = policy.confinement.on_escape == "abort"
     if ends:
-        return "", f"remember_path_escape: the run ends, and nothing of it is committed ({refusal})"
-    return str(refusal), f"{refusal.code}: {refusal}; the run goes on"
+        return "", f"remember_path_escape: the run ends without a commit ({refusal})"
+    return str(refusal), f"{refusal.code}: {refusal}; the run continues"
 
 
 def consult(policy: Policy, act: Act, path: CanonicalPath) -> Iterator[Consulted]:
-    """Every rule about the act, in the order of layers, with the pattern that matches."""
+    """Yield every rule about the act, in the order of layers, with the pattern that matches."""
     text, folded = path.text, fold(path.text)
     for layer in policy.layers:
         for rule in layer.allow:

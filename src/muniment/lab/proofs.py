@@ -1,4 +1,4 @@
-"""What policies grant, proved: questions answered by a path or by a proof, invariants, mutants, diffs."""
+"""Prove or refute properties of policies: grants, invariants, mutants, differences."""
 
 from __future__ import annotations
 
@@ -49,25 +49,25 @@ from muniment.policy.tables import SECTIONS, meet, quota_of
 
 # -- prover ------------------------------------------------------------------------------------------
 #
-# Questions about what policies grant, answered by a path or by a proof.
+# Queries about the grants of policies, answered by a path or by a proof.
 #
-# A `Prover` holds the automata of some policies over one alphabet, so that what two policies share is read
-# once and stays in step: the languages of equal rules are one and the same.
+# A `Prover` contains the automata of some policies over one alphabet. Shared rules are read once: equal rules
+# have the same language object.
 #
 #     `prover = Prover([old, new])`
 #     `prover.find(new.scopes, prover.grant(new, act), ~prover.grant(old, act))`
 #
-# Attacked by tests/units/policy/test_diff.py: random paths against every proof, brute force over small worlds
-# for every witness, pathspec for the automata.
+# Attacked by tests/units/policy/test_diff.py: random paths against every proof, brute force over small path
+# sets for every witness, pathspec for the automata.
 
 
 @dataclass(frozen=True, slots=True)
 class PathSet:
-    """A set of paths, twice: `~each` is all that is not in it.
+    """A set of paths in two forms; `~each` is its complement.
 
     Attributes:
-        language: as an automaton, in which a path is sought.
-        holds: as the kernel decides, which confirms that path.
+        language: an automaton, used to search for a path.
+        holds: the decision of the kernel, which confirms that path.
     """
 
     language: Language
@@ -84,10 +84,10 @@ class Prover:
     """Automata of some policies.
 
     Args:
-        policies: about which questions will be asked.
-        exact: further patterns of questions, as in allow rules.
-        trees: further patterns of questions, as in deny rules.
-        work: steps that all questions together may take; what comes later is undecided.
+        policies: the policies to query.
+        exact: further patterns of queries, as in allow rules.
+        trees: further patterns of queries, as in deny rules.
+        work: limit of steps for all queries together; later queries are undecided.
     """
 
     def __init__(
@@ -110,41 +110,41 @@ class Prover:
         self._judges = AskedOnce(Judge)
 
     def exact(self, paths: Iterable[str]) -> PathSet:
-        """The files that one of the patterns matches, as in allow rules."""
+        """Return the files that one of the patterns matches, as in allow rules."""
         patterns = frozenset(paths)
         return PathSet(self._exact[patterns], AllowPatterns(sorted(patterns)).match)
 
     def tree(self, paths: Iterable[str]) -> PathSet:
-        """The files that one of the patterns covers, as in deny rules."""
+        """Return the files that one of the patterns covers, as in deny rules."""
         patterns = frozenset(paths)
         matcher = DenyPatterns(sorted(patterns))
         return PathSet(self._tree[patterns], lambda path: matcher.match(path.text, fold(path.text)))
 
     def asked(self, layers: Iterable[Layer], act: Act) -> PathSet:
-        """What every one of the layers has an allow rule for, whatever is denied."""
+        """Return the paths for which every layer has an allow rule, ignoring deny rules."""
         parts = [self.exact(_paths(layer.allow, {granting(act)})) for layer in layers]
         language = self._all[tuple(part.language for part in parts)]
         return PathSet(language, lambda path: all(part.holds(path) for part in parts))
 
     def denied(self, layers: Iterable[Layer], act: Act) -> PathSet:
-        """What a deny rule of one of the layers covers."""
+        """Return the paths that a deny rule of one of the layers covers."""
         return self.tree(path for layer in layers for path in _paths(layer.deny, denying(act)))
 
     def grant(self, policy: Policy, act: Act) -> PathSet:
-        """What the policy grants, whichever scopes it declares. Equal rules share one language."""
+        """Return the paths that the policy grants, in any scope. Equal rules share one language."""
         asked, denied = self.asked(policy.layers, act), self.denied(policy.layers, act)
         language = self._all[asked.language, self._not[denied.language]]
         return PathSet(language, lambda path: grants(act, path, self._judges[policy]))
 
     def find(self, scopes: Collection[Scope], *sets: PathSet) -> SearchOutcome:
-        """The shortest path in these scopes that is in all of these sets, or that there is none.
+        """Return the shortest path in these scopes that is in all of these sets, or that none exists.
 
-        Whatever path the automata lead to, each set is asked about it as the kernel decides.
+        The kernel's decision confirms every path that the automata find, for each set.
         """
         return self._search(scopes, sets, partial(_are_in, sets))
 
     def is_empty(self, scopes: Collection[Scope], *sets: PathSet) -> bool:
-        """Whether it is proved that there is none; no path is believed in, so none need be confirmed."""
+        """Return whether it is proved that no such path exists; a found path needs no confirmation."""
         return isinstance(self._search(scopes, sets, lambda _path: True), Nothing)
 
     def _search(
@@ -164,18 +164,18 @@ def _paths(rules: Iterable[Rule], verbs: Collection[Verb]) -> list[str]:
 
 # -- invariants --------------------------------------------------------------------------------------
 #
-# Sentences that a policy must make true, proved or refuted by a path.
+# Properties that a policy must have, proved or refuted by a path.
 #
 # A file of invariants is TOML, `schema = "muniment-invariants/1"`, with tables of four kinds:
 #
-#     [[never]]    id, verbs, paths  none of the verbs is granted on what the patterns cover, as deny rules do
-#     [[only]]     id, verbs, paths  none is granted on anything but what they match, as allow rules do
-#     [[implies]]  id, verbs, then   where one of `verbs` is granted, each of `then` is as well
-#     [[apart]]    id, one, other    not both are granted: each is { verbs, paths }, matched as by allow rules
+#     [[never]]    id, verbs, paths  never granted on paths that the patterns cover, as in deny rules
+#     [[only]]     id, verbs, paths  granted only on paths that the patterns match, as in allow rules
+#     [[implies]]  id, verbs, then   if one of `verbs` is granted on a path, each of `then` is also granted
+#     [[apart]]    id, one, other    at most one is granted; both are { verbs, paths }, as in allow rules
 #
-# `verbs` are those of policies, `removal` (what code may take away) or `*` for all. Each may have a `why`.
+# `verbs` are those of policies, `removal` (a deletion by code) or `*` for all. Each may have a `why`.
 #
-#     E150  the file cannot be understood
+#     E150  invalid file
 
 SCHEMA: Final = "muniment-invariants/1"
 
@@ -185,7 +185,7 @@ MAX_INVARIANTS: Final = 256
 
 def _act(text: str) -> str:
     if text != "*" and text not in ACTS:
-        raise ValueError(f"{text!r} is no verb; there are {', '.join(ACTS)} and *")
+        raise ValueError(f"unknown verb {text!r}; use {', '.join(ACTS)} or *")
     return text
 
 
@@ -195,7 +195,7 @@ _Paths = Annotated[tuple[str, ...], Field(strict=False, min_length=1, max_length
 
 
 class _Side(Frozen):
-    """What is granted: `verbs` on `paths`."""
+    """Granted acts: `verbs` on `paths`."""
 
     verbs: _Acts
     paths: _Paths
@@ -251,15 +251,15 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class InvariantFinding:
-    """What became of one invariant.
+    """The result of one invariant.
 
     Attributes:
         id: of the invariant.
         kind: the name of its table.
-        why: as the file says.
+        why: as in the file.
         status: `proved`, `broken` or `undecided`.
-        witnesses: where it is broken: one path; for `apart` two, one granted by each side.
-        reason: why it is undecided; else empty.
+        witnesses: if it is broken: one path; for `apart` two, one granted by each side.
+        reason: why it is undecided; otherwise empty.
     """
 
     id: str
@@ -271,14 +271,14 @@ class InvariantFinding:
 
 
 def read_invariants(data: dict[str, Any], where: str) -> Invariants:
-    """A file of invariants as a value.
+    """Return a file of invariants as a value.
 
     Args:
-        data: what `tomllib` returned.
+        data: the result of `tomllib`.
         where: the name of the file, for messages.
 
     Raises:
-        PolicyInvalid: it is none, or a pattern is outside the dialect; E150, E20x.
+        PolicyInvalid: invalid file, or a pattern is outside the dialect; E150, E20x.
     """
     try:
         file = Invariants.model_validate(data)
@@ -291,14 +291,14 @@ def read_invariants(data: dict[str, Any], where: str) -> Invariants:
         *((each.paths, f"only[{each.id}]", False) for each in file.only),
         *((side.paths, f"apart[{each.id}]", False) for each in file.apart for side in (each.one, each.other)),
     ):
-        for path in paths:  # Of a scope that perhaps only other policies declare.
+        for path in paths:  # The scope may be declared only in other policies.
             scope = Scope(path.removeprefix("/").partition("/")[0])
             check_pattern(path, deny=deny, scopes=(scope,), where=f"{where} {place}")
     return file
 
 
 def prove(invariants: Invariants, policy: Policy) -> tuple[InvariantFinding, ...]:
-    """Each invariant in the order of the file, kind by kind: proved, or refuted by the shortest path."""
+    """Prove each invariant, or refute it by the shortest path; in the order of the file, by kind."""
     return tuple(_Proving(invariants, policy).findings())
 
 
@@ -316,7 +316,7 @@ class _Proving:
         )
 
     def findings(self) -> Iterator[InvariantFinding]:
-        """One for each invariant."""
+        """Yield one finding per invariant."""
         for never in self._invariants.never:
             yield self._finding("never", never, never.verbs, [self._prover.tree(never.paths)])
         for only in self._invariants.only:
@@ -330,7 +330,7 @@ class _Proving:
     def _finding(
         self, kind: str, invariant: _Invariant, verbs: tuple[str, ...], sets: list[PathSet]
     ) -> InvariantFinding:
-        """Broken if one of the acts is granted in one of the sets, shown by the shortest of those paths."""
+        """Return a finding that is broken if an act is granted in a set, with the shortest such path."""
         found, unknown = [], []
         for act, where in product(_acts(verbs), sets):
             granted = self._prover.grant(self._policy, act)
@@ -346,7 +346,7 @@ class _Proving:
         return InvariantFinding(invariant.id, kind, invariant.why, status, reason="; ".join(unknown))
 
     def _apart(self, apart: Apart) -> InvariantFinding:
-        """Proved if one of the sides is never granted; broken if both are, somewhere."""
+        """Return a finding that is proved if one side is never granted, and broken if both are."""
         sides = [
             self._finding("apart", apart, side.verbs, [self._prover.exact(side.paths)])
             for side in (apart.one, apart.other)
@@ -364,25 +364,24 @@ def _acts(verbs: tuple[str, ...]) -> list[Act]:
 
 # -- mutation ----------------------------------------------------------------------------------------
 #
-# Whether the inline tests of a policy would notice if one of its rules were weaker.
+# Check whether the inline tests of a policy detect a weaker rule.
 #
-# Each mutant is the policy with one thing made looser in the file itself: a deny pattern or one verb of a
-# deny rule dropped, an allow pattern widened, a number of a quota doubled. A mutant is
+# Each mutant is the policy with one loosened rule in the file itself: a deny pattern or a verb of a deny rule
+# dropped, an allow pattern widened, a number of a quota doubled. A mutant is
 #
 #     caught      an inline test of the file fails on it
-#     equivalent  it is proved to grant nothing more: other rules, a parent, or the name grammar hold the same
-#     survived    neither; a path shows what the tests do not see, and a test made of it would catch the
-#                 mutant
-#     undecided   neither, and the prover gave up
+#     equivalent  it is proved to grant nothing more: other rules, a parent, or the name grammar deny the same
+#     survived    neither; a path shows the gap in the tests, and a test with that path would catch the mutant
+#     undecided   neither, and the prover reached its limit
 #
-# Only the file's own rules are mutated: those of its parents are for their own tests. A quota bounds what
-# is written, so one whose files nobody may create or modify bounds nothing.
+# Only the rules of the file are mutated; the tests of a parent cover its rules. A quota limits writes, so a
+# quota on files that cannot be created or modified limits nothing.
 
 Status = Literal["caught", "equivalent", "survived", "undecided"]
 
 _CREATABLE: Final = ("/**/?*.md",)
 _NOT_CREATABLE: Final = ("/**/..md", "/**/...md")
-"""What may be created at all by the name grammar, but that it takes no name of dots only."""
+"""The paths that the name grammar allows to create; it does not allow names of dots only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,15 +389,15 @@ class Mutant:
     """One weakened policy.
 
     Attributes:
-        what: what was changed, in words: `deny[pinned] without pattern 'pinned/'`.
+        what: a description of the change: `deny[pinned] without pattern 'pinned/'`.
         kind: of the rule: `allow`, `deny` or `quota`.
         rule: its id.
-        pattern: which one was dropped or widened; None if it was something else.
-        status: what became of it.
+        pattern: the dropped or widened pattern; None for another change.
+        status: its result.
         test: number of the first inline test that fails; None if none does.
-        act: what the mutant grants in addition, if it survived.
-        path: the shortest on which it does.
-        over: of a quota: what a test has to ask besides, such as `files`, and the number.
+        act: the act that a surviving mutant grants in addition.
+        path: the shortest path of that act.
+        over: for a quota: the additional key of a test, such as `files`, and its number.
     """
 
     what: str
@@ -413,7 +412,7 @@ class Mutant:
 
     @property
     def suggestion(self) -> tuple[str, ...]:
-        """The lines of an inline test that would catch a mutant that survived; none for another."""
+        """Return the lines of an inline test that catches a surviving mutant; empty for another one."""
         if self.status != "survived":
             return ()
         asked = (f"{self.over[0]} = {self.over[1]}",) if self.over else ()
@@ -421,7 +420,7 @@ class Mutant:
 
 
 def mutants(loaded: Loaded) -> Iterator[Mutant]:
-    """Every mutant of a policy, with what became of it; rules in the order of their ids.
+    """Yield every mutant of a policy with its result; rules in the order of their ids.
 
     Args:
         loaded: the policy with its files.
@@ -446,7 +445,7 @@ class _MutantTrial:
         yield from self._with_larger_quotas()
 
     def _without_denies(self) -> Iterator[tuple[Mutant, Layer]]:
-        """A rule without patterns or verbs denies nothing, and is left as it is."""
+        """Yield mutants without one pattern or verb; a rule that has none left denies nothing."""
         for rule in self._own.deny:
             place = f"deny[{rule.id}] without"
             for path in rule.paths:
@@ -469,7 +468,7 @@ class _MutantTrial:
                     yield Mutant(what, "allow", rule.id, path), weaker
 
     def _with(self, kind: Literal["allow", "deny"], rule: Rule, weaker: Rule) -> Layer:
-        """The file's own layer with another rule in place of one."""
+        """Return the file's layer with one rule replaced."""
         rules: dict[str, Any] = {
             kind: tuple(weaker if each is rule else each for each in getattr(self._own, kind))
         }
@@ -492,7 +491,7 @@ class _MutantTrial:
             yield replace(mutant, over=over) if mutant.status == "survived" else mutant
 
     def _caught(self, mutant: Mutant, mutated: Policy) -> Mutant | None:
-        """The mutant, if an inline test fails on it."""
+        """Return the mutant if an inline test fails on it, or None."""
         judge = Judge(mutated)
         for number, check in enumerate(self._checks, start=1):
             if failure(check, judge, mutated) is not None:
@@ -500,14 +499,14 @@ class _MutantTrial:
         return None
 
     def _gained(self, mutated: Policy) -> Iterator[tuple[Act, SearchOutcome]]:
-        """What a mutant grants that the policy does not, by act."""
+        """Yield the paths that a mutant grants and the policy does not, by act."""
         prover = Prover([self._policy, mutated], exact=[*_CREATABLE, *_NOT_CREATABLE])
         for act in ACTS:
             sets = (*_granted(prover, mutated, act), ~prover.grant(self._policy, act))
             yield act, prover.find(mutated.scopes, *sets)
 
     def _bounded(self, quota: Quota, field: str) -> Iterator[tuple[Act, SearchOutcome]]:
-        """What may be written that this number bounds, and none of another quota as tightly, by act."""
+        """Yield the writable paths that this number limits and no other quota limits as strictly, by act."""
         others = [
             path
             for each in self._policy.quotas
@@ -521,7 +520,7 @@ class _MutantTrial:
 
 
 def _told(mutant: Mutant, outcomes: Iterator[tuple[Act, SearchOutcome]]) -> Mutant:
-    """The mutant, by the first path that was found."""
+    """Return the mutant with the result of the first path found."""
     for act, outcome in outcomes:
         if isinstance(outcome, FoundPath):
             return replace(mutant, status="survived", act=act, path=outcome.path.text)
@@ -531,7 +530,7 @@ def _told(mutant: Mutant, outcomes: Iterator[tuple[Act, SearchOutcome]]) -> Muta
 
 
 def _granted(prover: Prover, policy: Policy, act: Act) -> Iterator[PathSet]:
-    """What the policy and the name grammar grant: what is in all of these sets."""
+    """Yield sets whose intersection is granted by the policy and the name grammar."""
     yield prover.grant(policy, act)
     if act == Verb.CREATE:
         named = All([prover.exact(_CREATABLE).language, Not(prover.exact(_NOT_CREATABLE).language)])
@@ -546,7 +545,7 @@ def _is_creatable(path: CanonicalPath) -> bool:
 
 
 def _wider(pattern: str) -> Iterator[str]:
-    """The pattern at any depth, and with any name: as `/user/*.md` becomes `/user/**/*.md` and `/user/*`."""
+    """Yield wider patterns: at any depth, and with any name. `/user/*.md`: `/user/**/*.md` and `/user/*`."""
     folder, _, name = pattern.rpartition("/")
     if name == "**":
         return
@@ -558,10 +557,9 @@ def _wider(pattern: str) -> Iterator[str]:
 
 # -- terms -------------------------------------------------------------------------------------------
 #
-# What a policy says besides rules, as named values, and which of two values is the looser one.
+# The terms of a policy (everything except rules) as named values, and a comparison of two values.
 #
-# Which value is stricter is defined in one place, `meet`: of two policies, the one whose value is not that
-# of their meet is the looser one.
+# Only `meet` defines which value is stricter: the policy whose value differs from the meet is looser.
 
 Value = str | int | float
 
@@ -574,7 +572,7 @@ class TermChange:
         name: as in a policy file, such as `limits.turns` or `scopes.user.trust`.
         old: the value of the first.
         new: the value of the second.
-        is_looser: the second binds a run less than the first in this.
+        is_looser: whether the second restricts a run less than the first.
     """
 
     name: str
@@ -584,7 +582,7 @@ class TermChange:
 
 
 def terms_of(policy: Policy) -> dict[str, Value]:
-    """Every term but quotas, by name. Gates are joined by commas."""
+    """Return every term except quotas, by name. Gates are joined by commas."""
     terms: dict[str, Value] = {
         f"{table}.{key}": ", ".join(value) or "none" if isinstance(value, tuple) else value
         for table in SECTIONS
@@ -597,7 +595,7 @@ def terms_of(policy: Policy) -> dict[str, Value]:
 
 
 def changed_terms(old: Policy, new: Policy) -> Iterator[TermChange]:
-    """The terms on which they differ, but for quotas and for scopes that only one of them declares."""
+    """Yield the terms on which they differ, except quotas and scopes that only one of them declares."""
     before, after, both = terms_of(old), terms_of(new), terms_of(meet(old, new))
     for name, strict in both.items():
         if before[name] != after[name]:
@@ -606,38 +604,38 @@ def changed_terms(old: Policy, new: Policy) -> Iterator[TermChange]:
 
 # -- diff --------------------------------------------------------------------------------------------
 #
-# What one policy grants that another does not, each time with the shortest path that shows it.
+# The grants of one policy (new) that another (old) does not have, each with the shortest path.
 #
-#     1. For every act: is there a path that the one grants and the other does not? If there is none, that is
-#        proved (`search`). If there is, the shortest one is shown, with the rule that makes the difference,
-#        and what that pattern accounts for is left out of the next search, until nothing is left.
-#     2. Every quota of the other is kept: one of the one covers at least its files, with no larger number.
+#     1. For every act: search for a path that new grants and old does not. If none exists, that is proved
+#        (`search`). Otherwise report the shortest path with the rule that causes the difference. Exclude the
+#        paths that this pattern explains from the next search, until no path is left.
+#     2. For every quota of old: a quota of new covers at least its files, with no larger number.
 #     3. Every other term is at least as strict (`terms`).
 #
 # Contract:
 #     D1  `proved` means that the new policy grants nothing that the old one does not, and loosens no term.
-#     D2  Each path was put to both real decisions. Undecided is never taken for proved.
+#     D2  Both real decisions were checked for each path. Undecided never counts as proved.
 #
-# Cost: for two policies like `strict` 0.3 s; it is bounded by `policy.automaton.MAX_WORK` for each act and
+# Cost: for two policies like `strict` 0.3 s, limited by `policy.automaton.MAX_WORK` for each act and
 # direction.
 
 MAX_GAINS: Final = 32
-"""Differences of one kind that are told apart; more of them nobody reads one by one."""
+"""Limit of separate differences of one kind; a longer list is not readable."""
 
 _UNBOUNDED: Final = MAX_BYTES + 1
-"""More than any number of a quota."""
+"""Larger than any number of a quota."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """The rule that makes a difference.
+    """The rule that causes a difference.
 
     Attributes:
-        kind: `deny`: a rule of the policy that grants less, which has no effect in the other; `allow`: a rule
-            of the one that grants more; `layer`: a whole file of the one that grants less, which is no part
-            of the other; `scope`: only the one that grants more declares it.
+        kind: `deny`: a rule of the policy that grants less, without effect in the other; `allow`: a rule of
+            the one that grants more; `layer`: a file of the one that grants less, which is not part of the
+            other; `scope`: a scope that only the one that grants more declares.
         layer: the name of the file; empty for a scope.
-        rule: the id of the rule; of the rule that grants, for a layer; the name of the scope.
+        rule: the id of the rule; for a layer, of the rule that grants; for a scope, its name.
         pattern: of that rule; empty for a scope.
     """
 
@@ -649,12 +647,12 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Something that one policy grants and another does not.
+    """A path that one policy grants and another does not.
 
     Attributes:
         acts: on the path.
-        path: the shortest that shows it.
-        cause: the rule that makes the difference.
+        path: the shortest one.
+        cause: the rule that causes the difference.
     """
 
     acts: tuple[Act, ...]
@@ -664,14 +662,14 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How a new policy differs from an old one.
+    """The differences between a new policy and an old one.
 
     Attributes:
-        verdict: `proved`: it grants nothing more; `wider`: it does; `undecided`: nobody knows.
-        widenings: what it grants more.
-        narrowings: what it grants less.
+        verdict: `proved`: it does not grant more; `wider`: it does; `undecided`: unknown.
+        widenings: its additional grants.
+        narrowings: its removed grants.
         terms: limits, quotas and other terms that changed.
-        undecided: acts about which the search gave up, with the reason; only widenings count.
+        undecided: acts without a search result, with the reason; only for widenings.
     """
 
     verdict: Literal["proved", "wider", "undecided"]
@@ -699,7 +697,7 @@ def diff(old: Policy, new: Policy) -> Difference:
 
 
 class _Comparison:
-    """What `more` grants and `less` does not."""
+    """The paths that `more` grants and `less` does not."""
 
     def __init__(self, prover: Prover, less: Policy, more: Policy) -> None:
         self._prover, self._less, self._more = prover, less, more
@@ -707,7 +705,7 @@ class _Comparison:
         self.unknown: list[str] = []
 
     def gains(self) -> tuple[Gain, ...]:
-        """Each difference, with its shortest path; acts that differ alike together."""
+        """Return each difference with its shortest path; acts with the same difference are combined."""
         acts_of: dict[tuple[str, Cause], list[Act]] = {}
         for acts in self._acts_alike():
             for path, cause in (*self._in_common(acts), *self._in_new_scopes(acts)):
@@ -716,7 +714,7 @@ class _Comparison:
         return tuple(sorted(gains, key=lambda gain: (len(gain.path), gain.path)))
 
     def _acts_alike(self) -> list[tuple[Act, ...]]:
-        """Acts for which both policies have the same patterns, so that one search answers for all of them."""
+        """Return groups of acts with the same patterns in both policies; one search covers a group."""
         by_patterns: dict[object, list[Act]] = {}
         for act in ACTS:
             less, more = (self._prover.grant(policy, act).language for policy in (self._less, self._more))
@@ -725,9 +723,9 @@ class _Comparison:
         return [tuple(acts) for acts in by_patterns.values()]
 
     def _in_common(self, acts: tuple[Act, ...]) -> Iterator[tuple[CanonicalPath, Cause]]:
-        """In scopes that both declare: one path for each pattern that makes a difference.
+        """Yield one path for each pattern that causes a difference, in scopes that both declare.
 
-        What the patterns of causes that are told already account for is left out.
+        Paths that the patterns of earlier causes explain are excluded.
         """
         granted, before = (self._prover.grant(policy, acts[0]) for policy in (self._more, self._less))
         told: list[Cause] = []
@@ -776,9 +774,9 @@ class _Comparison:
 
 
 def changed_quotas(prover: Prover, old: Policy, new: Policy) -> Iterator[TermChange]:
-    """Numbers of quotas that are not the same, in scopes that both declare: each, looked for in the other.
+    """Yield changed numbers of quotas, in scopes that both declare; each is compared with the other policy.
 
-    A quota counts scope by scope, so in each of them another one may keep its number.
+    A quota counts each scope separately, so a different quota may cover each of them.
     """
     common = [scope for scope in new.scopes if scope in old.scopes]
     for one, other, is_looser in ((old, new, True), (new, old, False)):
@@ -803,7 +801,7 @@ def _bound(quotas: list[Quota], field: str) -> int:
 
 
 def _covers(prover: Prover, quota: Quota, other: Quota, scope: Scope) -> bool:
-    """Whether `quota` counts every file of the scope that `other` counts."""
+    """Return whether `quota` counts every file of the scope that `other` counts."""
     if set(other.paths) <= set(quota.paths):
         return True
     return prover.is_empty([scope], prover.exact(other.paths), ~prover.exact(quota.paths))

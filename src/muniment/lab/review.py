@@ -1,4 +1,4 @@
-"""A policy seen by its reviewer: why it decides as it does, what `lint` says of it, and on which line."""
+"""Review a policy: explain its decisions, report the findings of `lint`, and locate them by line."""
 
 from __future__ import annotations
 
@@ -34,50 +34,50 @@ from muniment.policy.tables import SECTIONS, CheckTable, complaints, is_path, li
 
 # -- finding -----------------------------------------------------------------------------------------
 #
-# A finding of `lint`: what is wrong, on which line, and what to write instead.
+# A finding of `lint`: the problem, its line, and the correction.
 
 _FIXES: Final = {
-    "E100": "name a policy file that you may read",
+    "E100": "pass a policy file that you can read",
     "E101": "correct or remove the key; policies/policy.schema.json lists every one",
     "E102": "correct the TOML there",
     "E103": "add the key",
-    "E104": "write one of the values that are possible",
+    "E104": "use one of the possible values",
     "E105": 'write schema = "muniment-policy/1"',
-    "E107": "give one of the two another id",
-    "E108": "name at least one, or remove the table",
-    "E109": "name verbs out of list, read, create, modify, delete; * in deny rules only",
+    "E107": "change one of the two ids",
+    "E108": "list at least one, or remove the table",
+    "E109": "use the verbs list, read, create, modify, delete; * in deny rules only",
     "E110": "choose a number within the bounds",
     "E111": "use another name, of a-z, 0-9, - and _",
-    "E120": "create that policy, or correct the name",
-    "E121": "remove the entry of `extends` that leads back",
-    "E122": "extend fewer generations of policies",
-    "E123": "let the file and what is said about it use one name",
+    "E120": "create the policy, or correct the name",
+    "E121": "remove the entry of `extends` that closes the cycle",
+    "E122": "reduce the depth of `extends`",
+    "E123": "use the same name in the file and in the reference to it",
     "E124": "rename one of the two",
     "E125": "declare a scope in [scopes]",
-    "E127": "write the path from the folder of this file",
-    "E130": "look at what changed there, then run: muniment policy lock FOLDER",
-    "E131": "look at that file, then run: muniment policy lock FOLDER",
-    "E132": "look at the policies there, then run: muniment policy lock FOLDER",
+    "E127": "write the path relative to the folder of this file",
+    "E130": "review the change, then run: muniment policy lock FOLDER",
+    "E131": "review the file, then run: muniment policy lock FOLDER",
+    "E132": "review the policies there, then run: muniment policy lock FOLDER",
     "E201": "remove the pattern, or correct the name in it",
     "E202": "use fewer wildcards, or several patterns",
     "E203": "write the pattern with literals, *, ? and ** only",
-    "E204": "write the pattern in another way, or install the pathspec that Muniment asks for",
-    "E205": "begin the pattern with / and a scope",
-    "E206": "declare the scope or correct its name; for every scope, write /**/ in front, or one name alone",
-    "E401": "correct the rule, or what the test expects",
+    "E204": "write the pattern in another way, or install the required version of pathspec",
+    "E205": "start the pattern with / and a scope",
+    "E206": "declare the scope or correct its name; for every scope, write /**/ in front, or only a name",
+    "E401": "correct the rule, or the expectation of the test",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class LintFinding:
-    """One thing to look at.
+    """One finding about a policy.
 
     Attributes:
-        code: of the list above; `E` makes a file unfit, `W` and `I` do not.
+        code: of the list below; `E` makes a file invalid, `W` and `I` do not.
         where: the file, and the key or rule in it.
-        line: in that file; None if nobody can tell.
-        problem: what is wrong.
-        fix: what to do about it.
+        line: in that file; None if it is unknown.
+        problem: the problem.
+        fix: the correction.
     """
 
     code: str
@@ -88,24 +88,24 @@ class LintFinding:
 
     @property
     def is_error(self) -> bool:
-        """Whether the file is unfit."""
+        """Return whether the file is invalid."""
         return self.code.startswith("E")
 
 
 def as_findings(problems: Iterable[PolicyInvalid]) -> list[LintFinding]:
-    """What does not load, with a fix each."""
+    """Return the load errors as findings, each with a fix."""
     return in_order(
         [LintFinding(each.rule, each.where, each.line, each.problem, _fix(each)) for each in problems]
     )
 
 
 def in_order(findings: list[LintFinding]) -> list[LintFinding]:
-    """Errors first, then in the order of lines."""
+    """Return errors first, then the other findings in the order of lines."""
     return sorted(findings, key=lambda each: ("EWI".index(each.code[0]), each.line or 0, each.code))
 
 
 def _fix(problem: PolicyInvalid) -> str:
-    """What to write instead: the very text where it can be known."""
+    """Return the correction, with the exact text if it is known."""
     if meant := re.search(r"did you mean ('[^']+')\?", problem.problem):
         return f"write {meant[1]}"
     if remedy := re.search(r"; run: (.+)$", problem.problem):
@@ -114,31 +114,31 @@ def _fix(problem: PolicyInvalid) -> str:
         pattern: str = literal_eval(quoted[1])
         corrected = normalised("NFKC", pattern).strip()
         if problem.rule == "E205" and "/" not in pattern:
-            return f"write {'/**/' + pattern!r}, or begin with one scope instead of **"
+            return f"write {'/**/' + pattern!r}, or start with one scope instead of **"
         if problem.rule == "E205":
             return f"write {'/' + pattern!r}"
         is_of_form = any(each in problem.problem[quoted.end() :] for each in ("white space", "NFKC"))
         if is_of_form and corrected not in {pattern, ""} and corrected.isprintable():
             return f"write {corrected!r}"
-    return _FIXES.get(problem.rule, "correct what is said there")
+    return _FIXES.get(problem.rule, "correct the reported problem")
 
 
 # -- review ------------------------------------------------------------------------------------------
 #
-# A policy that loads, seen by a reviewer: what `lint` says of it but for errors.
+# The findings of `lint` for a policy that loads, without errors.
 
-_AS_STRICT: Final = "remove the key, or be as strict"
+_AS_STRICT: Final = "remove the key, or use a value as strict"
 
 USER: Final = Scope("user")
 TEAM: Final = Scope("team")
-"""The scope of a person, and the one that others read: see W804."""
+"""The scope of one user, and the scope that other users read; see W804."""
 
 
 _Place = tuple[str, str | None, *tuple[str, ...]]
-"""A kind of table, which one where there are several, and a pattern of it or a key."""
+"""A kind of table, its id if there are several, and a pattern or a key."""
 
 _Remark = tuple[str, str, str, _Place]
-"""The code of a finding, the problem, what to do, and where."""
+"""The code of a finding, the problem, the fix, and the place."""
 
 
 class PolicyReview:
@@ -153,13 +153,13 @@ class PolicyReview:
         self._prover = Prover([self._policy], exact=counted)
 
     def findings(self) -> Iterator[LintFinding]:
-        """All but errors of loading."""
+        """Yield all findings except load errors."""
         wider = self._wider_than_parents() if self._others else ()
         for remark in chain(self._allows(), self._denies(), self._untested(), wider, self._risks()):
             yield self._found(*remark)
 
     def _allows(self) -> Iterator[_Remark]:
-        """W301, W302."""
+        """Yield W301 and W302."""
         for rule in self._own.allow:
             empty = [path for path in rule.paths if self._is_empty(self._prover.exact([path]))]
             for path in empty:
@@ -169,11 +169,11 @@ class PolicyReview:
             if len(empty) < len(rule.paths) and all(
                 self._is_empty(asked, self._prover.grant(self._policy, verb)) for verb in rule.verbs
             ):
-                problem = "grants nothing: every path of it is denied, or not granted by a parent"
-                yield "W302", problem, "remove the rule, or what denies it", ("allow", rule.id)
+                problem = "grants nothing: each of its paths is denied, or not granted by a parent"
+                yield "W302", problem, "remove the rule, or the rules that deny it", ("allow", rule.id)
 
     def _denies(self) -> Iterator[_Remark]:
-        """W303, W304."""
+        """Yield W303 and W304."""
         for rule in self._own.deny:
             for path in rule.paths:
                 acts: list[Act] = [REMOVAL if verb is Verb.DELETE else verb for verb in rule.verbs]
@@ -181,14 +181,14 @@ class PolicyReview:
                 asked = (self._prover.asked(self._policy.layers, act) for act in (*acts, *rule.verbs))
                 tree = self._prover.tree([path])
                 if all(self._is_empty(tree, each) for each in asked):
-                    problem = "denies only what nothing grants"
+                    problem = "denies only paths that no rule grants"
                     yield "W304", problem, "keep it as a safeguard, or remove it", place
                 elif all(self._is_empty(tree, ~self._covered(verb, rule, path)) for verb in rule.verbs):
-                    problem = "denies only what other patterns deny"
-                    yield "W303", problem, "remove it, or what covers it, but not both", place
+                    problem = "denies only paths that other patterns deny"
+                    yield "W303", problem, "remove it or the pattern that covers it, but not both", place
 
     def _covered(self, verb: Verb, rule: Rule, path: str) -> PathSet:
-        """What every pattern denies but this one of this rule; another rule may have the same one."""
+        """Return the paths that all other patterns deny. Another rule may have an equal pattern."""
         return self._prover.tree(
             each
             for layer in self._policy.layers
@@ -199,7 +199,7 @@ class PolicyReview:
         )
 
     def _untested(self) -> Iterator[_Remark]:
-        """I501: no inline test asks about a path that the rule matches."""
+        """Yield I501: no inline test uses a path that the rule matches."""
         reached = {
             (each.kind, each.rule)
             for check in self._file.tables.test
@@ -210,14 +210,14 @@ class PolicyReview:
             for rule in rules:
                 if (kind, rule.id) not in reached:
                     fix = "add a [[test]] with a path that it matches"
-                    yield "I501", "is reached by no inline test", fix, (kind, rule.id)
+                    yield "I501", "is not used by any inline test", fix, (kind, rule.id)
 
     def _wider_than_parents(self) -> Iterator[_Remark]:
-        """E601: rules, scopes, quotas and terms that ask for more than the meet leaves."""
+        """Yield E601: rules, scopes, quotas and terms that request more than the meet allows."""
         yield from self._wider_rules()
         yield from self._wider_scopes()
         for kind, name, key, holds in (*self._larger_quotas(), *self._looser_terms()):
-            yield "E601", f"is looser than a parent has it; {holds} holds", _AS_STRICT, (kind, name, key)
+            yield "E601", f"is looser than in a parent; {holds} applies", _AS_STRICT, (kind, name, key)
 
     def _wider_rules(self) -> Iterator[_Remark]:
         for rule in self._own.allow:
@@ -225,8 +225,8 @@ class PolicyReview:
                 sets = (self._prover.exact(rule.paths), ~self._prover.asked(self._others, verb))
                 path = self._path_in(self._policy.scopes, *sets)
                 if path is not None:
-                    problem = f"asks for {verb} on {path.text}, which a parent does not grant"
-                    fix = "ask for no more than the parents, or extend another policy"
+                    problem = f"requests {verb} on {path.text}, which a parent does not grant"
+                    fix = "request at most the grants of the parents, or extend another policy"
                     yield "E601", problem, fix, ("allow", rule.id)
                     break
 
@@ -241,11 +241,11 @@ class PolicyReview:
             for key in sorted(asked.model_fields_set):
                 own, holds = getattr(asked, key), getattr(terms, key)
                 if own != holds:
-                    problem = f"asks for {key} = {str(own)!r}; a parent has {str(holds)!r}, which holds"
+                    problem = f"sets {key} = {str(own)!r}; {str(holds)!r} of a parent applies"
                     yield "E601", problem, _AS_STRICT, place
 
     def _larger_quotas(self) -> Iterator[tuple[str, str, str, int]]:
-        """Kind, id and key of each number that binds less than a parent's, and the one that holds."""
+        """Yield kind, id and key of each number looser than a parent's, and the number that applies."""
         for quota in self._file.tables.quota:
             counted = self._prover.exact(quota_of(quota).paths)
             holding = [
@@ -259,7 +259,7 @@ class PolicyReview:
                     yield "quota", quota.id, key, least
 
     def _looser_terms(self) -> Iterator[tuple[str, None, str, str]]:
-        """Table and key of each term that is not the one that holds, and that one."""
+        """Yield table and key of each term that differs from the effective one, and the effective value."""
         for table in SECTIONS:
             own, effective = getattr(self._file.tables, table), getattr(self._policy, table)
             for key in sorted(own.model_fields_set):
@@ -268,42 +268,42 @@ class PolicyReview:
                     yield table, None, key, holds
 
     def _risks(self) -> Iterator[_Remark]:
-        """W8xx: of the effective policy."""
+        """Yield W8xx for the effective policy."""
         policy = self._policy
         if (path := self._granted(Verb.DELETE, policy.scopes)) is not None:
             problem = f"the model may delete {path.text}"
-            yield "W801", problem, "let code remove: forget, dream", ("allow", None)
+            yield "W801", problem, "leave removals to code: forget, dream", ("allow", None)
         for code, is_risky, table, key, problem, fix in (
             ("W802", policy.confinement.require is Enforcement.NONE, "confinement", "require",
              "the tools may run in the broker's own process", 'require = "partial" or "full"'),
             ("W803", policy.provenance.untrusted_sources == "allow", "provenance", "untrusted_sources",
-             "what a stranger says is remembered without review", '"quarantine" or "reject"'),
+             "external facts are stored without review", '"quarantine" or "reject"'),
             ("W805", set(policy.content.reject) != set(GATES), "content", "reject",
-             "characters that hide text, or active markup, are let in", "leave `reject` out: all gates"),
+             "characters that hide text, or active markup, are allowed", "omit `reject`: all gates"),
             ("W805", policy.content.instructions == "allow", "content", "instructions",
              "text that addresses an agent is stored without review", '"quarantine"'),
             ("W805", policy.content.poison == "allow", "content", "poison",
-             "facts of agents that could do harm later are stored without review", '"quarantine"'),
+             "facts of agents that could cause harm later are stored without review", '"quarantine"'),
             ("W806", policy.confinement.on_escape == "refuse", "confinement", "on_escape",
-             "a run that tried to escape goes on, and is committed", '"abort"'),
+             "a run with an escape attempt continues and is committed", '"abort"'),
         ):  # fmt: skip
             if is_risky:
                 yield code, problem, fix, (table, None, key)
         yield from self._leaks_to_team()
 
     def _leaks_to_team(self) -> Iterator[_Remark]:
-        """W804."""
+        """Yield W804."""
         if not {TEAM, USER} <= set(self._policy.scopes):
             return
         reads = self._granted(Verb.READ, [USER])
         writes = [self._granted(verb, [TEAM]) for verb in (Verb.CREATE, Verb.MODIFY)]
         written = next((path for path in writes if path is not None), None)
         if reads is not None and written is not None:
-            problem = f"one run may read {reads.text} and write {written.text}, which others read"
+            problem = f"one run may read {reads.text} and write {written.text}, which other users read"
             yield "W804", problem, "split it into two policies", ("scopes", None, TEAM)
 
     def _granted(self, verb: Verb, scopes: Collection[Scope]) -> CanonicalPath | None:
-        """The shortest path on which the policy grants the verb."""
+        """Return the shortest path on which the policy grants the verb, or None."""
         return self._path_in(scopes, self._prover.grant(self._policy, verb))
 
     def _path_in(self, scopes: Collection[Scope], *sets: PathSet) -> CanonicalPath | None:
@@ -314,7 +314,7 @@ class PolicyReview:
         return self._prover.is_empty(self._policy.scopes, *sets)
 
     def _found(self, code: str, problem: str, fix: str, place: _Place) -> LintFinding:
-        """A finding on a rule, a pattern of it, or a key."""
+        """Return a finding about a rule, one of its patterns, or a key."""
         kind, name, *rest = place
         named = f"{kind}[{name}]" if name else ".".join([kind, *rest])
         is_pattern = name is not None and kind != "quota" and bool(rest)
@@ -330,33 +330,33 @@ def _consulted(policy: Policy, check: CheckTable) -> Iterator[Consulted]:
 
 
 def _plain(value: object) -> str:
-    """As a reader would write it; lists without order."""
+    """Return a value as text; lists are sorted."""
     return ", ".join(sorted(map(str, value))) if isinstance(value, tuple) else str(value)
 
 
 # -- lint --------------------------------------------------------------------------------------------
 #
-# What is wrong with a policy file, or looks so: all of it, with the line and what to write instead.
+# Findings about a policy file, with the line and the correction:
 #
-#     E1xx E2xx E4xx   as `load`: the file does not load; here every complaint of the first stage that has
-#                      any, but of a parent only the first
-#     E601  the file asks for more than its parents grant; the meet makes it harmless, and it is misread
-#     W301  an allow pattern that matches no path          W302  an allow rule all of which is denied
-#     W303  a deny pattern that others cover               W304  a deny pattern where nothing is granted
-#     I501  a rule that no inline test reaches
-#     W801  delete is granted to the model                 W802  no enforcement is required
-#     W803  facts from outside are taken as they come      W804  a run may read `user` and write `team`
-#     W805  gates are off                                  W806  an escape does not end the run
+#     E1xx E2xx E4xx   as in `load`: the file does not load; all errors of the first stage that has any, but
+#                      only the first error of a parent
+#     E601  the file requests more than its parents grant; harmless because of the meet, but misleading
+#     W301  an allow pattern that matches no path          W302  an allow rule that is denied completely
+#     W303  a deny pattern that others cover               W304  a deny pattern for paths without grants
+#     I501  a rule that no inline test uses
+#     W801  delete is granted to the model                 W802  no confinement is required
+#     W803  external facts are stored without review       W804  a run may read `user` and write `team`
+#     W805  gates are disabled                             W806  an escape does not end the run
 #
-# W3xx, E601 and W801, W804 are proved by automata; what those cannot decide is not reported.
+# W3xx, E601 and W801, W804 are proved by automata; undecided cases are not reported.
 
 
 def lint(name_or_path: str, *, policies_dir: Path | None = None) -> list[LintFinding]:
-    """Everything about a policy that a reviewer should look at, errors first, in the order of lines.
+    """Return all findings about a policy, errors first, then in the order of lines.
 
     Args:
         name_or_path: as for `load_files`.
-        policies_dir: as for `load_files`. Locks beside the file do not count: it is being edited.
+        policies_dir: as for `load_files`. Locks next to the file are ignored: it is being edited.
 
     Cost: as `diff` for each deny pattern and allow rule; a policy like `strict` takes 0.3 s.
     """
@@ -375,7 +375,7 @@ def lint(name_or_path: str, *, policies_dir: Path | None = None) -> list[LintFin
 
 
 def _complaints(name_or_path: str, policies_dir: Path | None) -> list[PolicyInvalid]:
-    """All that is wrong with a file by itself, if it can be read at all."""
+    """Return the problems of a file without its parents, if it can be read."""
     named = [folder / f"{name_or_path}.toml" for folder in (shipped_folder(), policies_dir) if folder]
     where = printable(name_or_path)
     with suppress(PolicyInvalid):
@@ -383,7 +383,7 @@ def _complaints(name_or_path: str, policies_dir: Path | None) -> list[PolicyInva
             if (read := read_text(path)) is not None:
                 data = parse_toml(read[0], where)
                 if data.get("schema") == INVARIANTS:
-                    problem = "is a file of invariants; run: muniment policy prove FILE POLICY"
+                    problem = "is an invariants file; run: muniment policy prove FILE POLICY"
                     return [PolicyInvalid("E105", where, problem)]
                 return complaints(data, where, read[0])
     return []

@@ -1,9 +1,9 @@
-"""The JSON Schema of a policy file, for editors: completion and a first look, before `muniment policy lint`.
+"""Build the JSON Schema of a policy file, for completion and early checks in editors.
 
     python -m muniment.lab.schema > policies/policy.schema.json
 
-It is made from the models that a file is read with, so it takes every policy that loads. It is no second
-judge: ids that are used twice, patterns, parents and tests are beyond it.
+It is generated from the models that read the file, so it accepts every policy that loads. It does not replace
+`muniment policy lint`: it does not check duplicate ids, patterns, parents and tests.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from muniment.kernel.path import GRAMMAR_LAYER
 from muniment.policy.tables import REQUEST_LAYER, RESERVED_RULES, SCHEMA, PolicyFile
 
 _PARENT: Final = r"^([a-z0-9][a-z0-9_-]{0,63}|[^/~].*/.*|[^/~].*\.toml|\.toml)$"
-"""What may stand in `extends`: a name, or a path that is neither absolute nor of a home directory."""
+"""Allowed values of `extends`: a name, or a path that is neither absolute nor in a home directory."""
 
 
 def policy_schema() -> dict[str, Any]:
-    """The schema as a value, of draft 7, which editors for TOML know."""
+    """Return the schema as a value, in draft 7, which TOML editors support."""
     made = PolicyFile.model_json_schema(by_alias=True, ref_template="#/definitions/{model}")
     definitions, keys = made.pop("$defs"), made["properties"]
     _say_what_validators_ask(definitions, keys)
@@ -48,12 +48,12 @@ def policy_schema() -> dict[str, Any]:
 
 
 def render() -> str:
-    """The schema as the text of its file."""
+    """Return the schema as the text of its file."""
     return json.dumps(policy_schema(), indent=2) + "\n"
 
 
 def _say_what_validators_ask(definitions: dict[str, Any], keys: dict[str, Any]) -> None:
-    """What pydantic cannot know, since functions check it."""
+    """Add the rules that pydantic does not know, since functions check them."""
     verbs = [verb.value for verb in Verb]
     definitions["AllowTable"]["properties"]["verbs"]["items"] = {"enum": verbs}
     definitions["RuleTable"]["properties"]["verbs"]["items"] = {"enum": [*verbs, "*"]}
@@ -73,12 +73,12 @@ def _say_what_validators_ask(definitions: dict[str, Any], keys: dict[str, Any]) 
 
 
 def _present(schema: dict[str, Any]) -> dict[str, Any]:
-    """What a key that may be missing has to be where it is there; TOML has no null."""
+    """Return the schema of an optional key for the case that it is present; TOML has no null."""
     return next(each for each in schema["anyOf"] if each["type"] != "null")
 
 
 def _told(schema: Any) -> Any:
-    """The schema with the words of docstrings where editors show them, and without generated titles."""
+    """Return the schema with docstrings as descriptions for editors, without generated titles."""
     if isinstance(schema, list):
         return [_told(each) for each in schema]
     if not isinstance(schema, dict):

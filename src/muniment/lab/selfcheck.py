@@ -1,7 +1,7 @@
-"""Tries each promise of the kernel in a throwaway directory: `python -m muniment.lab.selfcheck`.
+"""Check each guarantee of the kernel in a throwaway directory: `python -m muniment.lab.selfcheck`.
 
-For whoever has just read these files and wants to see them hold on the machine at hand. It opens nothing but
-a temporary directory, which it removes. Exit code 0: every promise held.
+For reviewers who want to see the guarantees on their machine after reading the code. It opens only a
+temporary directory, which it removes. Exit code 0: every check passed.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ RULES = Policy("selfcheck", SCOPES, LAYERS, (Quota("all", ("/**",)),))
 
 
 def at(rel: str) -> CanonicalPath:
-    """A path of the root."""
+    """Return a path of the root."""
     return CanonicalPath(NOTES, RelPath(rel))
 
 
 def change(rel: str, after: bytes | None) -> FileChange:
-    """What would be done to a file of `FILES`."""
+    """Return a change of a file of `FILES`."""
     before = FILES.get(f"notes/{rel}")
     return FileChange(at(rel), None if before is None else digest(before), after)
 
 
 @contextmanager
 def locked(base: Path) -> Iterator[LockedRoots]:
-    """The root, held."""
+    """Bind and lock the root; yield the locked roots."""
     patience = Patience(time.monotonic() + 10)
     with bind(NOTES, base / "notes") as root, lock_roots([root], patience) as held:
         yield held
 
 
 def written(base: Path, *changes: FileChange, is_failing: bool = False) -> None:
-    """Judge changes and write them; fail after the files are written, if that is asked for."""
+    """Judge changes and write them; optionally fail after the files are written."""
     ports = Mock(
         **{"alike.return_value": frozenset(), "usage.return_value": (0, 0), "knows.return_value": False}
     )
@@ -73,7 +73,7 @@ def written(base: Path, *changes: FileChange, is_failing: bool = False) -> None:
 
 
 def refused(act: Callable[[], object]) -> bool:
-    """Whether something is refused."""
+    """Return whether a call is rejected."""
     try:
         act()
     except (MunimentError, TypeError, ValueError, OSError):
@@ -82,14 +82,14 @@ def refused(act: Callable[[], object]) -> bool:
 
 
 def text_leads_nowhere(_: Path) -> bool:
-    """Text becomes a path of a declared scope, or is refused; nobody makes another path of it."""
+    """Check that text becomes a path of a declared scope or is rejected, and no other path can be created."""
     forged = ("../secret", "/etc", "a//b", "a\0")
     parsed = [refused(partial(canonicalise, text, {NOTES})) for text in HOSTILE]
     return all(parsed) and all(refused(partial(at, rel)) for rel in forged)
 
 
 def nothing_is_followed(base: Path) -> bool:
-    """No link, second name or special file is opened."""
+    """Check that no link, second name or special file is opened."""
     notes, secret = base / "notes", base / "secret"
     (notes / "link.md").symlink_to(secret)
     (notes / "dir").symlink_to(base)
@@ -101,7 +101,7 @@ def nothing_is_followed(base: Path) -> bool:
 
 
 def nothing_unjudged_lands(base: Path) -> bool:
-    """Only what was judged is landed, or a file at an index name; what the rules forbid is refused."""
+    """Check that only judged changes and index files are written, and denied changes are rejected."""
     forged: tuple[Callable[[], object], ...] = (
         lambda: Judged(object(), ChangeSet(), {}),
         lambda: generated([IndexFile(at("a.md"), Standing.ABSENT, b"forged")]),
@@ -115,7 +115,7 @@ def nothing_unjudged_lands(base: Path) -> bool:
 
 
 def all_of_it_or_none(base: Path) -> bool:
-    """A commit that fails half way leaves everything as it was, and one that ends is all there."""
+    """Check that a failed commit changes nothing, and a finished commit is complete."""
     changes = change("a.md", b"changed"), change("d/b.md", b"new")
     is_none = refused(partial(written, base, *changes, is_failing=True)) and files(base) == FILES
     written(base, *changes)
@@ -123,7 +123,7 @@ def all_of_it_or_none(base: Path) -> bool:
 
 
 def a_journal_brings_back_only_what_was_there(base: Path) -> bool:
-    """Recovery brings back no bytes that its journal does not know, and none to where nobody may write."""
+    """Check that recovery restores only bytes in its journal, and only to paths that allow writes."""
     lies = [FileChange(at(rel), None, FILES[f"notes/{rel}"], b"forged") for rel in ("a.md", "kept/old.md")]
     intents = [Intent(number, new_token(), {0: lie}, ()) for number, lie in enumerate(lies)]
     ports = Mock(**{"unfinished.return_value": intents})
@@ -134,7 +134,7 @@ def a_journal_brings_back_only_what_was_there(base: Path) -> bool:
 
 
 def files(base: Path) -> Mapping[str, bytes]:
-    """Every file below a directory."""
+    """Return the content of every file below a directory."""
     return {str(path.relative_to(base)): path.read_bytes() for path in base.rglob("*") if path.is_file()}
 
 
@@ -148,7 +148,7 @@ PROMISES = (
 
 
 def main() -> int:
-    """Try every promise; 0 if all held."""
+    """Run every check; return 0 if all passed."""
     broken = 0
     for promise in PROMISES:
         with tempfile.TemporaryDirectory() as base:
@@ -158,7 +158,7 @@ def main() -> int:
                 path.write_bytes(content)
             is_kept = promise(Path(base))
         broken += not is_kept
-        sys.stdout.write(f"{'held  ' if is_kept else 'BROKEN'}  {promise.__doc__}\n")
+        sys.stdout.write(f"{'passed' if is_kept else 'FAILED'}  {promise.__doc__}\n")
     return int(broken > 0)
 
 

@@ -1,1 +1,1 @@
-"""The composed procedures, one a file: `remember`, `forget`, `dream`, `undo`, `review`, `history`."""
+"""The composed procedures, one per file: `remember`, `forget`, `dream`, `undo`, `review`, `history`."""

@@ -1,29 +1,31 @@
-"""Dream: tidies the memory. What says the same twice is said once, what is over goes, the rest is counted.
+"""Dream: tidies the memory. Removes duplicates and expired entries, and counts the other findings.
 
-1. Code looks at every entry of each scope.
-2. By code go what has expired and what says exactly what another entry says. What has ended by its words
-   stays; it is named, so that a person may remove it.
-3. A language model, if there is one, is shown entries that are almost the same, a group of one trust at a
-   time. It may say that one of them stands for others, as it is or with a text that is made of their words
-   (`agent/questions.py`). It has no tools and sees no path, so there is no worker to cage. An answer that
-   cannot be used changes nothing in its group; without an answer the whole dream ends.
-4. What has expired goes; of the other entries of a scope at most `max_scope_share` change, or one step
-   where that is less. The rest is left for the next dream.
-5. One commit of steps: each claims all the entries that it is about, so that it is rejected if one of them
-   has changed meanwhile, and nothing goes unless what stands for it is there. A dry run writes nothing.
+1. Code scans every entry of each scope.
+2. Code removes expired entries and exact duplicates. Entries that have ended by their own text stay; the
+   result lists them, so that a user may remove them.
+3. A language model, if configured, sees almost equal entries, one group of one trust at a time. It may choose
+   one entry to replace others, unchanged or with a text composed of their words (`agent/questions.py`). It
+   has no tools and sees no path, so no confined worker is needed. An invalid response changes nothing in its
+   group; without a response the whole dream ends.
+4. All expired entries are removed. Of the other entries of a scope at most `max_scope_share` change, or one
+   step if that is more. The rest is left for the next dream.
+5. One commit contains all steps. Each step has preconditions on all its entries: it is rejected if one of
+   them changed in the meantime, and an entry is removed only if its replacement exists. A dry run writes
+   nothing.
 
-Remembers may land meanwhile. `undo` gives the tree that never dreamt. A failure of any kind changes
-nothing.
+Remembers may commit in the meantime. `undo` restores the tree from before the dream. After a failure of any
+kind, nothing is changed.
 
-S1 A step is a part of the commit: it claims everything that it rests on, and no two change the same entry.
-S2 No more entries of a scope are written or removed than its share, which is one step at least, by which
-   one entry goes for another one; nor by a model than a run may write. What is over takes none of it, and
-   is none of which a share is taken.
-S3 What a model proposes is taken only if its text, or the entry that stays, is made of whole units of the
-   entries that it stands for, with each that turns a meaning or holds a number (`content.provenance`, P4);
-   entries that agents wrote may be told in another order, with all of their words: another day or name is
-   another fact. It passes the gates; and only for entries that may all be removed. Nothing from outside is
-   shown to it, and nothing that is too long to be answered with.
+S1 A step is a part of the commit: it has a precondition on every entry that it depends on, and two steps
+   never change the same entry.
+S2 The number of entries written or removed in a scope is at most its share (at least one step, in which one
+   entry replaces another). A model changes at most as much as a run may write. Expired entries do not count,
+   neither in the share nor in the number of which it is computed.
+S3 A merge by a model is accepted only if the text, or the entry that stays, consists of whole units of the
+   merged entries, with every negation and number (`content.provenance`, P4). Entries of agents may be
+   restated in another order, but with all of their words: another day or name is another fact. The text must
+   pass the gates, and all entries must be removable. The model does not see external entries, nor entries
+   that are too long for a response.
 """
 
 from __future__ import annotations
@@ -61,11 +63,11 @@ KIND: Final = "dream"
 
 
 class _DreamJob(Job):
-    """What stays the same over the attempts of one request, and what the last one had to say.
+    """The state of one request over its attempts, and the findings of the last attempt.
 
     Attributes:
-        files: how many more files a model's merges may change.
-        bytes: how many more bytes they may write.
+        files: number of files that a model's merges may still change.
+        bytes: number of bytes that they may still write.
     """
 
     kind = KIND
@@ -76,7 +78,7 @@ class _DreamJob(Job):
         self.files = self.bytes = 0
 
     def result(self, counts: Counts, gone: Collection[str] = (), over: Collection[str] = ()) -> DreamResult:
-        """Return the result of a task that removed some entries, of which some had expired."""
+        """Return the result of a task that removed the entries `gone`, of which `over` had expired."""
         merged = tuple(sorted(set(gone).difference(over)))
         return DreamResult(
             **self.members(),
@@ -90,21 +92,21 @@ class _DreamJob(Job):
         )
 
     def trust_of(self, draft: FileChange, held: Trust | None) -> Ruling:
-        """A text that a model made of entries of one trust has that: `step_of_merge` saw to its words."""
+        """Return the trust of merged text: that of its entries, since `step_of_merge` checks its words."""
         asked = self.trust
         return Ruling(asked if draft.after is None or held is None else asked.capped(held))
 
 
 def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel | None = None) -> DreamResult:
-    """Carry out one request; what goes wrong is in the result's `error`, never raised.
+    """Carry out one request; errors are returned in the result's `error`, never raised.
 
     Args:
-        request: where to tidy, and whether to do it.
-        place: the policy, roots and state; they stay the caller's.
-        model: what may merge what is alike; the embedded rules only count that.
-        cancel: ends it early; once the commit has begun to write it runs to its end.
+        request: the scope, and whether it is a preview.
+        place: the policy, roots and state; the caller closes them.
+        model: may merge similar entries; the embedded rules only count them.
+        cancel: cancels the task; a commit that has begun to write is completed.
 
-    Cost: about half a second for a thousand entries, besides the model.
+    Cost: about half a second for a thousand entries, without the time of the model.
     """
     with own_cancel(cancel) as cancelling, span("task", kind=KIND) as task_span:
         job = _DreamJob(request, place, model, cancelling)
@@ -119,8 +121,8 @@ def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel |
 
 
 def _dream(task: _DreamJob) -> DreamResult:
-    """Steps 1 to 5; again if somebody wrote just while it committed."""
-    earlier = task.find_earlier(None)  # Whatever is asked of a dream is the same.
+    """Run steps 1 to 5; retry if another process wrote during the commit."""
+    earlier = task.find_earlier(None)  # All dream requests have the same content.
     if earlier is not None:
         return _repeated(task, earlier)
     scopes = task.place.chosen(task.request.scope)
@@ -141,7 +143,7 @@ def _repeated(task: _DreamJob, done: CommitRow) -> DreamResult:
     task.notes = list(done.notes)
     return replace(
         task.result(counts, gone, over),
-        summary=f"done before by this task: {_told(counts)}",
+        summary=f"already done by this task: {_told(counts)}",
         repeated=True,
         touched_topics=topics_of(done.changes),
         touched_scopes=done.touched_scopes,
@@ -149,7 +151,7 @@ def _repeated(task: _DreamJob, done: CommitRow) -> DreamResult:
 
 
 def _attempt(task: _DreamJob, scopes: Sequence[Scope]) -> DreamResult:
-    """Steps 1 to 5, once."""
+    """Run steps 1 to 5 once."""
     task.notes, limits = [], task.place.policy.limits
     task.files, task.bytes = limits.files_written, limits.write_bytes
     now = timestamp()
@@ -160,7 +162,7 @@ def _attempt(task: _DreamJob, scopes: Sequence[Scope]) -> DreamResult:
             steps += _steps_by_model(task, each)
     named = preview_digest(task.place, KIND, steps)
     check_preview(task.request.digest, named, is_dry=task.is_dry)
-    # As of when it looked: what was over then is told to have been so.
+    # The time of the scan: entries that had expired by then are reported as expired.
     terms = replace(task.terms(task.trust_of), run=replace(task.run(), at=now), stamp=stamp)
     done = commit(steps, replace(terms, attended=task.request.attended))
     if (earlier := task.find_quicker(done)) is not None:
@@ -170,7 +172,7 @@ def _attempt(task: _DreamJob, scopes: Sequence[Scope]) -> DreamResult:
 
 
 def _steps_by_model(task: _DreamJob, found: Findings) -> Iterator[ChangeSet]:
-    """Step 3, for one scope."""
+    """Run step 3 for one scope."""
     asker = Asker(task.model, task.budget)
     not_asked = 0
     for group in found.questions():
@@ -183,32 +185,30 @@ def _steps_by_model(task: _DreamJob, found: Findings) -> Iterator[ChangeSet]:
             if not problem.has_answered:
                 raise
             task.notes.append(
-                f"{len(group)} entries that are alike stay as they are: {own(str(problem), 'no answer')}"
+                f"{len(group)} similar entries stay unchanged: {own(str(problem), 'no response')}"
             )
             continue
         for merge in merges:
             step = step_of_merge(merge, group, task.place.policy)
             if step is None or is_forgotten(task.place.state, merge.text):
                 task.notes.append(
-                    f"a text of {task.model.name} for {len(merge.drop) + 1} entries is not taken: it says "
-                    "more or less than they do or ends sooner, a gate refuses it, or it was erased"
+                    f"rejected a text of {task.model.name} for {len(merge.drop) + 1} entries: it states "
+                    "more or less than they do or ends sooner, a gate rejects it, or it was erased"
                 )
             elif _is_within(task, step) and found.room.take_whole(len(step.changes)):
                 task.files -= len(step.changes)
                 task.bytes -= _bytes(step)
                 yield step
     if not_asked:
-        task.notes.append(
-            f"{not_asked} entries of {found.scope} that are alike were not asked about any more"
-        )
+        task.notes.append(f"{not_asked} similar entries of {found.scope} were not compared: no turns left")
 
 
 def _is_within(task: _DreamJob, step: ChangeSet) -> bool:
-    """Whether a model may still change as much as `step` does."""
+    """Return whether a model may still change as much as `step` does."""
     size = len(step.changes)
     if size <= task.files and _bytes(step) <= task.bytes:
         return True
-    task.notes.append(f"a merge of {size} entries is more than one run may still write")
+    task.notes.append(f"a merge of {size} entries exceeds what one run may still write")
     return False
 
 
@@ -217,7 +217,7 @@ def _bytes(step: ChangeSet) -> int:
 
 
 def _result(task: _DreamJob, found: Sequence[Findings], done: Commit) -> DreamResult:
-    """What happened, read from what was committed."""
+    """Return the result of a dream, read from its commit."""
     gone = {change.path for change in done.changes if change.kind == "delete"}
     over = {holding.path.text for each in found for holding in each.expired} & gone
     groups = [
@@ -267,11 +267,11 @@ def _told(counts: Counts) -> str:
 def _summary(counts: Counts, *, is_preview: bool) -> str:
     left = f"; left {counts.left} for the next dream" if counts.left else ""
     seen = "1 entry" if counts.entries == 1 else f"{counts.entries} entries"
-    return f"{'would have ' if is_preview else ''}{_told(counts)}; {seen} looked at{left}"
+    return f"{'would have ' if is_preview else ''}{_told(counts)}; {seen} checked{left}"
 
 
 def steps_by_code(findings: Findings) -> Iterator[ChangeSet]:
-    """What goes without asking anybody: first what is over, then what says the same as another entry."""
+    """Return the removals that code decides: first expired entries, then duplicates."""
     for holding in findings.expired:
         yield ChangeSet((_going(holding),))
     for same in findings.same:
@@ -280,12 +280,12 @@ def steps_by_code(findings: Findings) -> Iterator[ChangeSet]:
 
 
 def step_of_merge(merge: Merge, group: Sequence[Holding], policy: Policy) -> ChangeSet | None:
-    """What a model's merge comes to; None if it is not taken (S3).
+    """Return the step of a model's merge, or None if it is rejected (S3).
 
     Args:
         merge: by numbers of `group`.
-        group: what it was asked about.
-        policy: says which gates a text passes.
+        group: the entries in the query.
+        policy: determines the gates for a text.
     """
     merge = _keep_filed(merge, group)
     stays, going = group[merge.keep], tuple(group[number] for number in merge.drop)
@@ -306,7 +306,7 @@ def step_of_merge(merge: Merge, group: Sequence[Holding], policy: Policy) -> Cha
 
 
 def _keep_filed(merge: Merge, group: Sequence[Holding]) -> Merge:
-    """Return a merge that keeps an entry of this memory, with the text that was to stay (D2)."""
+    """Return a merge that retains an entry of this memory, with the text that was to stay (D2)."""
     stays = group[merge.keep]
     filed = next((number for number in merge.drop if group[number].at), None)
     is_filed = bool(stays.at or entry_id(stays.entry))
@@ -317,7 +317,7 @@ def _keep_filed(merge: Merge, group: Sequence[Holding]) -> Merge:
 
 
 def _has_words_of(stays: Holding, going: Iterable[Holding]) -> bool:
-    """Return whether an entry has all telling words of others: another day or name is another fact."""
+    """Return whether an entry has all significant words of others: another day or name is another fact."""
     said = features(stays.entry.body) | STOP_WORDS
     return all(features(each.entry.body) <= said for each in going)
 
@@ -327,7 +327,7 @@ def _removal(same: Same) -> ChangeSet:
 
 
 def _written(text: str, stays: Holding, policy: Policy) -> bytes | None:
-    """An entry that says `text` in place of another one; None if a gate refuses it."""
+    """Return an entry with `text` that replaces another one, or None if a gate rejects it."""
     description = shortened(one_line(text), MAX_DESCRIPTION_CHARS)
     kind = stays.entry.type or "reference"
     try:

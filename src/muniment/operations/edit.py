@@ -1,11 +1,11 @@
-"""Edit: the owner changes one entry by hand, as a commit that can be seen, explained and undone.
+"""Edit: the owner changes one entry by hand, as a commit that can be viewed, explained and undone.
 
-What code had made of the old text, its title and description, is made of the new one (`content/titles.py`),
-and its name if that no longer fits (`operations/naming.py`).
-To pin an entry is to move it into the folder `pinned/` of its scope, where no run changes anything, and where
-recall looks first; it is as trusted there as it was. The policy has to let its other place be made, changed
-and removed, and is not asked about `pinned/`, which it keeps from runs. It has to let both places be seen:
-else what a rule hides by its path would be shown at the other one.
+If code generated the title and description from the old text, it generates them again from the new text
+(`content/titles.py`). It replaces the file name if the name no longer fits (`operations/naming.py`). Pinning
+moves an entry into the folder `pinned/` of its scope. Runs cannot change files there, recall searches it
+first, and the trust of the entry stays the same. The policy must allow to create, modify and delete the entry
+at its path outside `pinned/`. Its rules about `pinned/` apply to runs and are not checked here. The policy
+must make both paths visible: otherwise an entry that is hidden at one path could be shown at the other.
 """
 
 from __future__ import annotations
@@ -37,14 +37,12 @@ from muniment.types import EditResult, PinResult
 
 
 def check_editable(place: Place, path: CanonicalPath) -> None:
-    """Raise `RememberRefused` where the policy lets nobody change what stands at a path."""
+    """Raise `RememberRefused` if the policy does not let the entry at a path be changed."""
     try:
         Judge(place.policy).require(Verb.MODIFY, path)
     except Refusal as error:
         why = (
-            f"{path.text} is pinned; unpin it first"
-            if is_pinned(path)
-            else f"the change was refused: {error}"
+            f"{path.text} is pinned; unpin it first" if is_pinned(path) else f"the change was denied: {error}"
         )
         raise RememberRefused(why) from error
 
@@ -58,21 +56,21 @@ def edit(
     dry_run: bool = False,
     cancel: Cancel | None = None,
 ) -> EditResult:
-    """Give an entry another text under the front matter that it has.
+    """Replace the text of an entry; its front matter stays.
 
     Args:
-        place: the memory; stays the caller's.
+        place: the memory; the caller closes it.
         unsafe_path: the path of an entry, or its address.
         text: the new text, without front matter.
-        read_digest: of the file from which the old text was read; None: whatever is there now is replaced.
-        dry_run: judge and report, commit nothing.
-        cancel: ends it early, before anything is written.
+        read_digest: digest of the file that the caller read; None: replace the entry without this check.
+        dry_run: judge and report; commit nothing.
+        cancel: cancels the call, before anything is written.
 
     Raises:
         InvalidContent: the text is empty.
-        NotFound: no entry is there.
-        RememberRefused: a gate or the policy does not allow it.
-        StoreConflict: the entry is not the one of `read_digest`, or changed meanwhile.
+        NotFound: the entry does not exist.
+        RememberRefused: a gate or the policy denies it.
+        StoreConflict: the digest of the entry is not `read_digest`, or the entry changed in the meantime.
         PendingReview: the policy requires a review of every change.
         PathEscape, Refusal, ToolError: not a path of the memory, or not a readable text.
         ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: nothing was written.
@@ -95,20 +93,20 @@ def replace_text(
     dry_run: bool = False,
     cancel: Cancel | None = None,
 ) -> EditResult:
-    """Commit new bytes of an entry instead of those that were read; only new text gets the owner's trust.
+    """Commit new bytes of an entry that was read; only new text gets the owner's trust.
 
     Args:
-        place: the memory; stays the caller's.
-        path: of the entry, in a scope that is bound.
-        before: the bytes that were read there.
+        place: the memory; the caller closes it.
+        path: of the entry, in a bound scope.
+        before: the bytes that were read.
         after: the bytes to write.
-        dry_run: judge and report, commit nothing.
-        cancel: ends it early, before anything is written.
+        dry_run: judge and report; commit nothing.
+        cancel: cancels the call, before anything is written.
 
     Raises:
         InvalidContent: the new text is empty.
-        RememberRefused: a gate or the policy does not allow it.
-        StoreConflict: the entry changed meanwhile.
+        RememberRefused: a gate or the policy denies it.
+        StoreConflict: the entry changed in the meantime.
         PendingReview: the policy requires a review of every change.
         ManagedMemoryUnavailable, DeadlineExceeded, PathEscape: as `commit`.
     """
@@ -128,7 +126,7 @@ def replace_text(
 
 
 def _without_file_name(after: bytes, path: CanonicalPath) -> bytes:
-    """Return the text without a `name` that only repeats the name of its file, which others have chosen."""
+    """Return the text without a `name` that only repeats the file name, which another author chose."""
     entry = parse(after)
     stem = path.name.removesuffix(FILE_SUFFIX)
     fields = entry.front.fields if entry.front is not None and entry.name == one_line(stem) else ()
@@ -139,10 +137,10 @@ def _without_file_name(after: bytes, path: CanonicalPath) -> bytes:
 
 
 def with_body(before: bytes, body: str) -> bytes:
-    """Return the bytes of an entry with another body, under the front matter that it has.
+    """Return the bytes of an entry with another body; the front matter stays.
 
     Raises:
-        ToolError: `before` is not UTF-8, so that parts of it would be lost.
+        ToolError: `before` is not UTF-8, so parts of it would be lost.
     """
     entry = parse(decode(before))
     above = entry.text[: len(entry.text) - len(entry.body)]
@@ -150,7 +148,7 @@ def with_body(before: bytes, body: str) -> bytes:
 
 
 def is_pinned(path: CanonicalPath) -> bool:
-    """Whether an entry stands where no run changes it."""
+    """Return whether an entry is in the folder where runs change nothing."""
     return fold(path.rel.partition("/")[0]) == PINNED and "/" in path.rel
 
 
@@ -162,41 +160,42 @@ def pin(
     dry_run: bool = False,
     cancel: Cancel | None = None,
 ) -> PinResult:
-    """Move an entry into `pinned/` of its scope, or a pinned one back to its place before.
+    """Move an entry into `pinned/` of its scope, or move a pinned one back.
 
-    Its trust stays the same. An entry that is withheld is not moved, so no review is needed.
+    Its trust stays the same. A withheld entry is not moved, so no review is needed.
 
     Args:
-        place: the memory; stays the caller's.
+        place: the memory; the caller closes it.
         unsafe_path: the path of an entry, or its address.
-        recallable_only: to the caller, which is a program, an entry that no recall may show is missing.
-        dry_run: judge and report, commit nothing.
-        cancel: ends it early, before anything is written.
+        recallable_only: the caller is a program; report an entry that no recall may return as missing.
+        dry_run: judge and report; commit nothing.
+        cancel: cancels the call, before anything is written.
 
     Raises:
-        NotFound: no entry is there, or the policy hides its path or the new one.
-        RememberRefused: the policy does not allow it, the entry is withheld, or the new path is taken.
+        NotFound: the entry does not exist, or the policy hides its path or the new one.
+        RememberRefused: the policy denies it, the entry is withheld, or the new path is in use.
         PathEscape, Refusal, ToolError: not a path of the memory, or not a readable file.
-        StoreConflict: the entry changed meanwhile.
+        StoreConflict: the entry changed in the meantime.
         ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: nothing was written.
     """
     path = place.path(unsafe_path)
     rel = path.rel.partition("/")[2] if is_pinned(path) else f"{PINNED}/{path.rel}"
     other = canonicalise(CanonicalPath(path.scope, RelPath(rel)).text, place.policy.scopes)
     if not _may_move(place, path, other, recallable_only=recallable_only):
-        raise NotFound(f"{printable(path.text)} does not exist")  # As `Place.read` says of a missing one.
+        # The same message as `Place.read` for a missing file.
+        raise NotFound(f"{printable(path.text)} does not exist")
     try:
         policy = for_move(place.policy, (path, other))
     except Refusal as error:
-        raise RememberRefused(f"the change was refused: {error}") from error
+        raise RememberRefused(f"the change was denied: {error}") from error
     before = place.read(path)
     with suppress(NotFound):
         place.read(other)
-        raise RememberRefused(f"{other.text} stands there already; rename one of the two")
+        raise RememberRefused(f"{other.text} exists already; rename one of the two")
     found = place.assessed(path, before)
-    if found.held is not None:  # What a commit wrote is held back no more.
-        told = f"{path.text} is held back from models ({found.held}), and would not be once it is moved"
-        raise RememberRefused(f"{told}; change what it says first")
+    if found.held is not None:  # A commit would release the entry.
+        told = f"{path.text} is withheld from models ({found.held}), and a move would release it"
+        raise RememberRefused(f"{told}; change its text first")
     changes = (FileChange(path, digest(before), None), FileChange(other, None, before))
     terms = _terms(place, constant(found.trust), before, cancel, dry_run=dry_run)
     done = commit_edit(changes, replace(terms, policy=policy, reviewed=True))
@@ -210,7 +209,7 @@ def pin(
 
 
 def _may_move(place: Place, path: CanonicalPath, other: CanonicalPath, *, recallable_only: bool) -> bool:
-    """Return whether the caller may know of the entry at `path`, and of what would stand at `other`."""
+    """Return whether the caller may know about the entry at `path` and about one at `other`."""
     judge = Judge(place.policy)
     if not (may_see(judge, path) and may_see(judge, other)):
         return False
@@ -218,12 +217,12 @@ def _may_move(place: Place, path: CanonicalPath, other: CanonicalPath, *, recall
 
 
 def for_move(policy: Policy, paths: Sequence[CanonicalPath]) -> Policy:
-    """The policy under which its owner moves an entry between two paths: `policy`, unless to pin or unpin it.
+    """Return the policy for a move between two paths: `policy`, or one that pins or unpins.
 
-    That one grants both paths and nothing else; all other terms are those of `policy`.
+    The latter grants these two paths only; everything else is as in `policy`.
 
     Raises:
-        Refused: `policy` does not let the place that is not pinned be made, changed and removed.
+        Refused: `policy` does not let the path outside `pinned/` be created, modified and deleted.
     """
     pins = {(each.scope, each.rel.partition("/")[2]) for each in paths if is_pinned(each)}
     outside = [each for each in paths if (each.scope, each.rel) in pins]
@@ -236,7 +235,7 @@ def for_move(policy: Policy, paths: Sequence[CanonicalPath]) -> Policy:
 
 
 def _terms(place: Place, rule: TrustRule, before: bytes, cancel: Cancel | None, *, dry_run: bool) -> Terms:
-    """Return the terms of a change by the owner to the entry that was `before`; it stays the same entry."""
+    """Return the options of a change by the owner to the entry `before`; the entry keeps its identity."""
     run = run_of(place, EDIT, id_of_task(EDIT, None), Trust.OWNER, PERSON)
 
     def stamped(data: bytes, _base: bytes | None, path: CanonicalPath, by: Run) -> bytes:

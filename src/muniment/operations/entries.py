@@ -1,16 +1,17 @@
-"""Entries by path, as a program reads and changes them itself: no agent decides where anything belongs.
+"""Entries by path, for programs that read and change them directly: no agent chooses the path of a text.
 
-D1 A path is judged by the policy as written and, where links are resolved, as resolved, before anything is
-   opened; what is opened is opened beneath its root.
-D2 A text is the body of its entry. Front matter is code's: it is kept, completed and stamped at every change,
-   and no text becomes any of it.
-D3 Each change is one commit, made whole or not at all, that `history` tells of and `undo` takes back.
-D4 New bytes have the trust that the caller names, at most; of a text that is kept in part, or only goes to
-   another name, at most its own. What takes the place of a higher trust waits for the owner, as anywhere.
-D5 What a gate holds back and what has expired is not told, nor listed to a reader below the owner's trust.
+D1 The policy judges a path as written and, if links are resolved, as resolved, before anything is opened.
+   Every open is confined to its root.
+D2 A text is the body of its entry. Code owns the front matter: it is retained, completed and stamped at every
+   change, and a text never becomes part of it.
+D3 Each change is one atomic commit. `history` reports it and `undo` reverses it.
+D4 New bytes have at most the trust that the caller passes. Text that is retained in part, or only moved, has
+   at most its old trust. A replacement of a text with higher trust waits for the owner's review, as
+   everywhere.
+D5 Withheld and expired entries are not returned, and not listed to a reader below the owner's trust.
 
-A text that somebody else wrote goes through `write`: a tool call in a worker, and the commit of its sandbox.
-`change` is for what code does: removals, moves, several entries at once.
+A text of another author uses `write`: a tool call in a worker, and the commit of its sandbox. `change` is for
+operations of code: removals, moves, several entries at once.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class HeldEntry:
     Attributes:
         data: the file.
         trust: of these bytes.
-        entry: what they say.
+        entry: the parsed file.
         at: when the file was written.
     """
 
@@ -73,18 +74,18 @@ class HeldEntry:
 
     @property
     def digest(self) -> Digest:
-        """Of the file, as a claim."""
+        """Return the digest of the file, as a precondition."""
         return digest(self.data)
 
     def with_body(self, body: str) -> str:
-        """The file's text with another body (D2)."""
+        """Return the file's text with another body (D2)."""
         if self.entry.front is None:
             return with_front(body)
         return self.entry.text[: self.entry.front.body] + body
 
 
 def with_front(body: str, keys: Mapping[str, str] | None = None) -> str:
-    """A file's text whose body is exactly `body`, and whose front matter has `keys` (D2)."""
+    """Return the text of a file with exactly this body, and front matter with `keys` (D2)."""
     if not keys and not opens(body) and not body.startswith(BYTE_ORDER_MARK):
         return body
     end = line_break(body)
@@ -93,13 +94,11 @@ def with_front(body: str, keys: Mapping[str, str] | None = None) -> str:
 
 
 class Entries:
-    """The entries of a memory, by path.
+    """The entries of a memory, by path. Threads may share one.
 
     Args:
-        place: policy, roots and state; stays the caller's.
-        decided_by: who the changes are recorded to be decided by.
-
-    Threads may share one.
+        place: policy, roots and state; the caller closes it.
+        decided_by: the author of the changes in the ledger.
     """
 
     def __init__(self, place: Place, decided_by: str = "agent") -> None:
@@ -109,15 +108,15 @@ class Entries:
     # -- reading
 
     def at(self, unsafe_path: str, *verbs: Verb) -> tuple[CanonicalPath, Kind | None]:
-        """Where a path leads, and what stands there; None: nothing does (D1).
+        """Resolve a path, and return it with the kind of its file, or None if it does not exist (D1).
 
         Args:
             unsafe_path: of a scope, folder or file, without `/memories/`.
-            verbs: of which one is granted, where it is a file or nothing; none: it may be anything that the
-                policy does not hide.
+            verbs: the policy must grant one of them, and the path must be a file or missing; empty: any path
+                that the policy does not hide.
 
         Raises:
-            PathEscape, BadName, Refused, NotAFile: it leads to nothing that may be asked for.
+            PathEscape, BadName, Refused, NotAFile: the path is not valid for this request.
             ManagedMemoryUnavailable: a root cannot be used.
         """
         for root in self._place.roots.values():
@@ -128,40 +127,42 @@ class Entries:
         return reached.path, None if found is None else found.kind
 
     def read(self, path: CanonicalPath) -> HeldEntry:
-        """The entry at a path.
+        """Return the entry at a path.
 
         Raises:
-            Refused: the policy does not grant it, it is held back or has expired (D5), or is an index.
+            Refused: the policy denies it, the entry is withheld or has expired (D5), or it is an index.
             PathEscape, ToolError: it cannot be read.
 
-        Cost: an open, a read, a query of the ledger, and the gates where we did not write it.
+        Cost: an open, a read, a query of the ledger, and the gates if this memory did not write it.
         """
         self._judge.require(Verb.READ, path)
-        if is_index_path(path.rel):  # It quotes whoever wrote what it lists.
-            told = f"{path.text} is made from the entries; read these"
+        if is_index_path(path.rel):  # An index quotes the authors of the entries that it lists.
+            told = f"{path.text} is generated from the entries; read them instead"
             raise Refused(told, rule="index", layer="content")
         with self._place.roots[path.scope].root.open_file(path) as file:
             data, written = file.read_whole(MAX_FILE_BYTES), os.fstat(file.fd).st_mtime
         found = self._place.assessed(path, data)
         if found.held is not None:
-            told = f"the text of {path.text} is held back from models ({found.held}); its owner can see it"
+            told = f"the text of {path.text} is withheld from models ({found.held}); its owner can see it"
             raise Refused(told, rule=found.held, layer="content")
         if found.expires is not None and is_expired(found.expires, timestamp()):
-            told = f"{path.text} expired: it was shown until {found.expires[:10]}"
+            told = f"{path.text} expired: it was valid until {found.expires[:10]}"
             raise Refused(told, rule="expires", layer="retention")
         return HeldEntry(path, data, found.trust, parse(decode(data)), datetime.fromtimestamp(written, UTC))
 
     def digest_of(self, path: CanonicalPath) -> Digest:
-        """Of the file at a path, of which nothing is told; raises as a read of it."""
+        """Return the digest of the file at a path, without its text. Raises as a read of it."""
         return digest(self._place.read(path))
 
     def listed(self, scope: Scope, trust: Trust) -> Iterator[tuple[CanonicalPath, CatalogEntry]]:
-        """The entries of a scope that a reader of some trust may be shown; none whose name is withheld.
+        """Return the entries of a scope that a reader of some trust may see.
+
+        Entries whose name is withheld are omitted.
 
         Raises:
-            ManagedMemoryUnavailable, PathEscape: the root cannot be used, or is not where it was.
+            ManagedMemoryUnavailable, PathEscape: the root cannot be used, or was moved or replaced.
 
-        Cost: a look at every file.
+        Cost: a check of every file.
         """
         self._place.roots[scope].verify()
         visibility = Visibility(self._place, Reader(trust))
@@ -176,18 +177,18 @@ class Entries:
     def write(
         self, path: CanonicalPath, text: str, before: HeldEntry | None, trust: Trust, patience: Patience
     ) -> Commit:
-        """Write one file, by `write_file` in a worker, and commit it.
+        """Write one file, with `write_file` in a worker, and commit it.
 
         Args:
-            path: without links, as `at` has it.
+            path: without links, as `at` returns it.
             text: the whole file, see `with_front` and `HeldEntry.with_body`.
-            before: what it was made from and takes the place of; None: there must be no such file.
-            trust: of the words.
-            patience: when it ends.
+            before: the entry that it replaces; None: the file must not exist.
+            trust: of the new text.
+            patience: when the call ends.
 
         Raises:
-            RememberRefused: gates, quotas or the policy do not let it be so; the message may be told a model.
-            StoreConflict: the file is there, or is another than `before`.
+            RememberRefused: gates, quotas or the policy deny it; the message is safe for a model.
+            StoreConflict: the file exists, or is not `before`.
             MunimentError: as `Sandbox.commit`.
 
         Cost: the start of a worker, and a commit.
@@ -215,12 +216,12 @@ class Entries:
         kept: Mapping[CanonicalPath, Trust] = NO_TRUST,
         stamped: Stamp = stamp,
     ) -> Commit:
-        """Commit what code does to some files.
+        """Commit changes that code makes to some files.
 
         Args:
-            changes: with the digest of what each rests on; texts as of `write`.
-            trust: of whoever asks, and of new words.
-            patience: when it ends.
+            changes: each with the digest of the file that it changes; texts as of `write`.
+            trust: of the caller, and of new text.
+            patience: when the call ends.
             kept: the trust of text that stays in a file, by path.
             stamped: completes the new bytes.
 
@@ -233,12 +234,12 @@ class Entries:
                 if each.base is None:
                     check_creatable(each.path)
         except Refusal as error:
-            raise RememberRefused(f"the change was refused: {error}") from error
+            raise RememberRefused(f"the change was denied: {error}") from error
         terms = terms_of(self._place, self._run(trust), patience, _ruling(trust, kept))
         return commit_edit(changes, replace(terms, stamp=stamped))
 
     def move(self, moved: Mapping[CanonicalPath, HeldEntry], trust: Trust, patience: Patience) -> Commit:
-        """Put entries to other names, by the new path of each; they keep their ids. Raises as `change`."""
+        """Move entries to other paths, by the new path of each; they keep their ids. Raises as `change`."""
         changes = [
             change
             for path, held in moved.items()
@@ -249,10 +250,12 @@ class Entries:
         return self.change(changes, trust, patience, kept=kept, stamped=stamped)
 
     def encoded(self, text: str) -> bytes:
-        """The bytes of a text that `change` takes: where the policy says so, without what looks secret.
+        """Return the bytes of a text for `change`.
+
+        If the policy redacts secrets, text that looks secret is removed.
 
         Raises:
-            ToolError: it holds half a character.
+            ToolError: it contains a lone surrogate.
         """
         return encode(redacted(text) if self._place.policy.content.secrets == "redact" else text)
 
@@ -261,19 +264,19 @@ class Entries:
 
     @property
     def _reach(self) -> Reach:
-        """By the links of now, where they are resolved."""
+        """Return the current reach, by the current links if they are resolved."""
         roots, are_resolved = self._place.roots, self._place.symlinks is Symlinks.BENEATH
         links = {scope: read_links(each.root) for scope, each in roots.items()} if are_resolved else NO_LINKS
         return Reach(self._judge, tuple(roots), links)
 
 
 def _ruling(trust: Trust, kept: Mapping[CanonicalPath, Trust]) -> TrustRule:
-    """D4."""
+    """Return the rule of D4."""
     return lambda draft, _held: Ruling(trust.capped(*filter(None, [kept.get(draft.path)])), by=trust)
 
 
 def _require(outcome: Outcome, path: CanonicalPath) -> None:
-    """Go on only with what was allowed."""
+    """Raise the error of a call that was not allowed."""
     if outcome.verdict == "allow":
         return
     if outcome.via is not None:

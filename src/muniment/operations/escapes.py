@@ -1,24 +1,24 @@
-r"""Tell a real path escape of a run from a path that is plainly a typo: the one place that decides it.
+r"""Distinguish a real path escape of a run from a typo; no other module decides this.
 
 If a run ends without a commit, the rules may store the fact (`Place.on_model_failure`), unless the model
 tried to leave the memory. A denied path is a typo only if one of these holds; any other is an escape:
 
 - E1. The path is relative and stays below its start: a missing or misspelled scope, `./user/x`,
-  `memory/user/x`, a missing extension, `user:x`, or backslashes for slashes. It names no scope in which this
-  run may not write, also not as a file. Outside a scope it has no hidden name and no directory of the system
-  or of a home. Behind names from `MOUNTS` it has a scope of the run, or is one plain name.
+  `memory/user/x`, a missing extension, `user:x`, or backslashes for slashes. It contains no scope in which
+  this run may not write, also not as a file. Outside a scope it has no hidden name and no directory of the
+  system or of a home. After names from `MOUNTS` it has a scope of the run, or is one plain name.
 - E2. The path is absolute, and has before a scope of the run only names from `MEMORY_NAMES` and `MOUNTS`, as
   in `/memory/user/x.md`; or it has names from `MEMORY_NAMES` before a path of E1, as in `/memories/x.md`.
 - E3. The path begins with the directory of a root in which the run may write.
 
 An escape in every case: `..` in any spelling (backslashes, lookalikes, invisible characters); a dot, a slash
-or a variable that is encoded (percent signs, `\u002e`, `&#46;`); a directory of the system behind `//`;
-NUL, a link, a mount or a special file, a home directory or a variable (`~`, `$HOME`, `%APPDATA%`), a drive, a
+or a variable that is encoded (percent signs, `\u002e`, `&#46;`); a directory of the system after `//`; NUL, a
+link, a mount or a special file, a home directory or a variable (`~`, `$HOME`, `%APPDATA%`), a drive, a
 network share, the scheme of another program (`file:`), and a path of more than `MAX_CHARS` characters. If in
 doubt, a path is an escape.
 
-Nothing here opens a path or allows a call: each of these calls was denied already. Pure. Apart from
-`operations/remember.py`, so that a reviewer finds the whole rule in one page.
+This module does not open a path or allow a call: each of these calls was already denied. Pure. Separate from
+`operations/remember.py`, so that a reviewer finds the complete rule on one page.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from muniment.kernel.path import BLANKS, CONFUSABLES
 from muniment.sandbox.tools.calls import WRITING_TOOLS
 
 MEMORY_NAMES: Final = frozenset({"memory", "memories", "mem", "muniment", ".muniment"})
-"""Names by which models call the memory itself."""
+"""Names that models use for the memory itself."""
 
 MOUNTS: Final = frozenset({"workspace", "app", "mnt", "data", "path", "to"})
-"""Names that models put before the memory if they do not know where it is."""
+"""Names that models put before the memory if they do not know its location."""
 
 MAX_CHARS: Final = 8_192
 """Characters of a path that may be a typo; the longest valid path is shorter."""
@@ -60,7 +60,7 @@ _ENCODED: Final = re.compile(
     re.IGNORECASE,
 )
 _ROUNDS: Final = 4
-"""Times that a path is decoded; one that is encoded more often is an escape."""
+"""How often a path is decoded; a path with more levels of encoding is an escape."""
 
 _MARKS: Final = frozenset("./~$\0\ufffd")
 _QUOTES: Final = " \t\r\n'\"`<>"
@@ -88,9 +88,9 @@ class RunScopes:
     """The scopes of a run.
 
     Attributes:
-        writable: those in which it may write, or could if they had a directory, such as `project` outside a
+        writable: scopes in which it may write, or could if they had a directory, such as `project` outside a
             repository.
-        others: those that its policy declares and in which it may not write.
+        others: scopes that its policy declares and in which it may not write.
         folders: the directories of the roots in which it may write.
     """
 
@@ -105,7 +105,7 @@ class RunScopes:
 
 
 def find_escape(denied: Iterable[DeniedCall], scopes: RunScopes) -> PathEscape | None:
-    """Return the first real escape among denied calls, or None if all of them are typos or refusals."""
+    """Return the first real escape among denied calls, or None if all of them are typos or other denials."""
     for call in denied:
         if (via := escape_via(call, scopes)) is not None:
             return PathEscape(via, call.path, call.tool)
@@ -115,7 +115,7 @@ def find_escape(denied: Iterable[DeniedCall], scopes: RunScopes) -> PathEscape |
 def escape_via(call: DeniedCall, scopes: RunScopes) -> Via | None:
     """Return how a denied call would have left the memory, or None if its path is a typo (E1 to E3).
 
-    Cost: linear in the path, of which `MAX_CHARS` characters are read.
+    Cost: linear in the path; at most `MAX_CHARS` characters are read.
     """
     if call.outcome.code == PathEscape.code and call.outcome.via is not Via.ABSOLUTE:
         return call.outcome.via or Via.DOTDOT
@@ -145,7 +145,7 @@ def escape_via(call: DeniedCall, scopes: RunScopes) -> Via | None:
 
 
 def _begins_anew(path: str) -> bool:
-    """Return whether a directory of the system or of homes follows `//`, or a mark and a slash."""
+    """Return whether a system or home directory follows `//`, or a mark and a slash."""
     is_anew = False
     for number, name in enumerate(path.split("/")):
         plain = name.strip().casefold()
@@ -160,7 +160,7 @@ def _is_dots(name: str) -> bool:
 
 
 def _relative_leads_out(call: DeniedCall, names: Sequence[str], scopes: RunScopes) -> bool:
-    """Return whether the names of a relative path are no typo (E1)."""
+    """Return whether the names of a relative path lead out of the memory, so that it is not a typo (E1)."""
     left = _without(names, MEMORY_NAMES, scopes)
     if len(left) < len(names):
         return _below_leads_out(call, left, scopes)
@@ -172,7 +172,7 @@ def _relative_leads_out(call: DeniedCall, names: Sequence[str], scopes: RunScope
 
 
 def _absolute_leads_out(call: DeniedCall, names: Sequence[str], scopes: RunScopes) -> bool:
-    """Return whether the names of an absolute path are no typo (E2)."""
+    """Return whether the names of an absolute path lead out of the memory, so that it is not a typo (E2)."""
     left = _without(names, MEMORY_NAMES, scopes)
     if len(left) < len(names):
         return any(name.startswith(".") for name in left) or _below_leads_out(call, left, scopes)
@@ -182,7 +182,7 @@ def _absolute_leads_out(call: DeniedCall, names: Sequence[str], scopes: RunScope
 
 
 def _below_leads_out(call: DeniedCall, names: Sequence[str], scopes: RunScopes) -> bool:
-    """Return whether names below the start of the memory name what is not of the run (E1)."""
+    """Return whether names below the start of the memory refer to something outside the run's scopes (E1)."""
     if not names or _is_in(names[0], scopes.writable):
         return False
     first, *others = [name.casefold() for name in names]
@@ -198,19 +198,19 @@ def _is_in(name: str, scopes: Collection[str]) -> bool:
 
 
 def _is_elsewhere(call: DeniedCall, first: str, scopes: RunScopes) -> bool:
-    """Return whether a call would write in a scope of the policy that is not open to the run."""
+    """Return whether a call would write in a declared scope that the run may not write."""
     return call.tool in WRITING_TOOLS and re.split("[:.]", first)[0].strip() in scopes.others
 
 
 def _without(names: Sequence[str], left_out: Collection[str], scopes: RunScopes) -> Sequence[str]:
-    """Return names without those at the front that are in `left_out` and are no scope."""
+    """Return `names` without the leading ones that are in `left_out` and not a scope."""
     known = {*left_out} - scopes.writable - scopes.others
     count = next((at for at, name in enumerate(names) if name.casefold() not in known), len(names))
     return names[count:]
 
 
 def _respelled(path: str) -> str:
-    """Return a path with one spelling for slashes and dots, and without what nobody sees."""
+    """Return a path with one spelling for slashes and dots, and without invisible characters."""
     plain = normalised("NFKC", path).translate(_SPELLINGS)
     return "".join(char for char in plain if not _is_unseen(char))
 
@@ -220,7 +220,7 @@ def _is_unseen(char: str) -> bool:
 
 
 def _hides_marks(path: str) -> bool:
-    """Return whether a path has an encoded dot, slash, tilde, dollar sign or character that nobody sees."""
+    """Return whether a path has an encoded dot, slash, tilde, dollar sign or invisible character."""
     for _ in range(_ROUNDS):
         if any(_count_marks(_character(found)) for found in _ENCODED.finditer(path)):
             return True
@@ -234,7 +234,7 @@ def _hides_marks(path: str) -> bool:
 
 
 def _character(found: re.Match[str]) -> str:
-    """Return the character that is encoded, a dot for what begins another encoding."""
+    """Return the encoded character, or a dot if it begins another encoding."""
     code = int(found[6], 8) if found[6] else int(next(filter(None, found.groups())), 16)
     char = chr(code) if code <= sys.maxunicode else "\ufffd"
     return "." if char in "%&" else char

@@ -1,12 +1,12 @@
-"""Export: the entries of a place as one file, the same bytes for the same entries.
+"""Export: the entries of a memory as one file, the same bytes for the same entries.
 
-    tar     `muniment-export.json` first: format, and the trust of each entry; then the entries as they are,
-            in the order of their paths, without times and owners (ustar, pax where a name needs it)
-    jsonl   a line that tells the format; then an entry a line: `path`, `text`, `trust`
+    tar     `muniment-export.json` first: format, and the trust of each entry; then the entries unchanged,
+            in the order of their paths, without times and owners (ustar, or pax if a name needs it)
+    jsonl   a line with the format; then one entry per line: `path`, `text`, `trust`
 
-What is generated (`MEMORY.md`, `index/`) is left out: whoever imports it makes it again. So is what cannot be
-read, or in `jsonl` is no text. `collect` notes that before anything is written. The ledger is not exported:
-history and undo are a backup's.
+Generated files (`MEMORY.md`, `index/`) are omitted: an import generates them again. Files that cannot be read
+are omitted too, and in `jsonl` files that are not text. `collect` reports them before anything is written.
+The ledger is not exported: history and undo are only part of a backup.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ ExportFormat = Literal["tar", "jsonl"]
 
 EXPORT_NAME: Final = "muniment-export.json"
 EXPORT_FORMAT: Final = "muniment-export/1"
-"""The first member of an exported tar, and what it says of itself."""
+"""The first member of an exported tar, and the format that it contains."""
 
 _PRIVATE: Final = 0o600
 
 _TOLD_CHARS: Final = 200
-"""Characters of what an exported entry says of its provenance, key by key; longer ones are dropped."""
+"""Characters of a value in the provenance of an exported entry; longer values are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutgoingEntry:
-    """An entry that is to be exported."""
+    """An entry to export."""
 
     path: str
     data: bytes
@@ -76,12 +76,12 @@ class OutgoingEntry:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """What an export is going to hold.
+    """The content of an export.
 
     Attributes:
         entries: in the order of their paths.
-        notes: what it will not hold, or what an import will not bring back as it is, and why; only a backup
-            carries that.
+        notes: entries that the export omits or that an import would change, with the reason; only a backup
+            contains them.
     """
 
     entries: tuple[OutgoingEntry, ...]
@@ -93,19 +93,19 @@ def export(
     file: str | PathLike[str] | IO[bytes],
     *,
     scope: str | None = None,
-    format: str = "tar",  # noqa: A002  as the command names it
+    format: str = "tar",  # noqa: A002  as in the command
 ) -> ExportResult:
     """Write every entry, with its origin, to one file that an import reads.
 
     Args:
-        place: the memory; stays the caller's.
-        file: the path of a new file, which this user alone can read, or an open binary file.
+        place: the memory; the caller closes it.
+        file: the path of a new file, readable only by this user, or an open binary file.
         scope: the only scope to export; None: all.
         format: `tar` or `jsonl`.
 
     Raises:
         ConfigInvalid: unknown format, or the file exists or cannot be written.
-        InvalidScope: there is no such scope.
+        InvalidScope: unknown scope.
         ManagedMemoryUnavailable, PathEscape: a root or the state cannot be used.
     """
     kind = as_format(format)
@@ -119,7 +119,7 @@ def as_format(name: str) -> ExportFormat:
     """Return the format of a name.
 
     Raises:
-        ConfigInvalid: there is none of that name.
+        ConfigInvalid: unknown format.
     """
     match name:
         case "tar" | "jsonl":
@@ -137,20 +137,20 @@ def collect_visible(
     max_bytes: int,
     cancel: Cancel | None = None,
 ) -> Outgoing:
-    """Read the entries that a reader may see; below the owner's trust, only those that a recall may show.
+    """Read the entries that a reader may see; below the owner's trust, only those that a recall may return.
 
-    Such a reader gets no notes, since they name other entries.
+    A reader below the owner's trust gets no notes, since they list other entries.
 
     Args:
-        place: the memory; stays the caller's.
-        reader: who asks.
+        place: the memory; the caller closes it.
+        reader: the reader who gets the export.
         kind: as `collect`.
         scope: the only scope; None: all.
-        max_bytes: the most bytes that they may take in the file.
-        cancel: ends it early, at the next entry.
+        max_bytes: the maximum number of bytes in the file.
+        cancel: cancels the call at the next entry.
 
     Raises:
-        TooLarge: they take more; nothing was read after it was found.
+        TooLarge: the entries need more bytes; reading stops there.
         InvalidScope, ManagedMemoryUnavailable, PathEscape: as `collect`.
     """
     visibility, size = Visibility(place, reader, cancel), 0
@@ -180,20 +180,20 @@ def collect_visible(
 
 
 def too_large(max_bytes: int) -> TooLarge:
-    """Return the error of an export that has more than `max_bytes`."""
+    """Return the error of an export with more than `max_bytes`."""
     return TooLarge(f"the export has more than {max_bytes} bytes")
 
 
 def _written_bytes(entry: OutgoingEntry, kind: ExportFormat) -> int:
-    """Return how many bytes of an export an entry takes at least."""
+    """Return the minimum number of bytes that an entry needs in an export."""
     return len(_line(entry, "replace")) if kind == "jsonl" else tarfile.BLOCKSIZE + len(entry.data)
 
 
 class BoundedFile(io.BytesIO):
-    """A file in memory that takes at most so many bytes, and raises `TooLarge` for more.
+    """A file in memory with a maximum size; it raises `TooLarge` if a write exceeds it.
 
     Args:
-        max_bytes: how many.
+        max_bytes: the maximum size.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -216,18 +216,18 @@ def collect(
     admit: Callable[[OutgoingEntry], None] = lambda _: None,
     shows: Callable[[str], bool] = lambda _: True,
 ) -> Outgoing:
-    """Read the entries of a place, and find what an import into an empty home would not bring back.
+    """Read the entries of a memory, and find those that an import into an empty home would not restore.
 
     Args:
-        place: whose; it stays the caller's.
-        kind: as what they are to be written.
-        scope: the one scope; None: all.
-        observe: told how many more entries were read.
-        admit: told of each, before the next one is read; what it raises ends the export.
-        shows: whether an entry, or a note of what is at a path, may be given to whoever asks.
+        place: the memory; the caller closes it.
+        kind: the format.
+        scope: the only scope; None: all.
+        observe: called with the number of entries that were read since the last call.
+        admit: called with each entry, before the next one is read; an exception from it ends the export.
+        shows: returns whether an entry, or a note about a path, may be given to the caller.
 
     Raises:
-        InvalidScope: there is no such scope.
+        InvalidScope: unknown scope.
         ManagedMemoryUnavailable, PathEscape: a root or the state cannot be used.
     """
     notes: list[str] = []
@@ -240,7 +240,7 @@ def collect(
     if kind == "jsonl":
         texts = [each for each in found if _is_text(each.data)]
         left = {each.path for each in found} - {each.path for each in texts}
-        notes += (f"passed over: {path} (it is not UTF-8 text; export to FILE.tar)" for path in sorted(left))
+        notes += (f"skipped: {path} (it is not UTF-8 text; export to FILE.tar)" for path in sorted(left))
         found = texts
     return Outgoing(tuple(found), (*notes, *_only_in_backup(place, found)))
 
@@ -254,7 +254,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def _only_in_backup(place: Place, entries: list[OutgoingEntry]) -> Iterator[str]:
-    """Notes of entries that an import with the same policy would reject, hold back or change."""
+    """Return notes about entries that an import with the same policy would reject, withhold or change."""
     policy = grant_readable(place.policy)
     judge = Judge(policy)
     used: Counter[tuple[str, str, str]] = Counter()
@@ -272,9 +272,9 @@ def _only_in_backup(place: Place, entries: list[OutgoingEntry]) -> Iterator[str]
             ):
                 used[path.scope, quota.id, number] += more
                 if used[path.scope, quota.id, number] > most:
-                    problem = problem or f"the quota {quota.id!r} allows {most} {number} here"
+                    problem = problem or f"the quota {quota.id!r} allows {most} {number} in this folder"
         if problem:
-            advice = "to keep it as it is: muniment backup FILE"
+            advice = "to preserve it unchanged: muniment backup FILE"
             yield f"an import would change or reject {each.path}: {problem}; {advice}"
 
 
@@ -293,7 +293,7 @@ def _import_problem(entry: OutgoingEntry, path: CanonicalPath, judge: Judge, pol
 
 
 def write(outgoing: Outgoing, file: IO[bytes], kind: ExportFormat) -> None:
-    """Write collected entries to a file that is empty and open to write.
+    """Write collected entries to an empty file that is open for writing.
 
     Raises:
         OSError: the file cannot be written.
@@ -311,7 +311,7 @@ def _entries(
     for name in place.chosen(scope):
         key, view = place.key(name), view_of(place.state, place.roots[name], place.policy, sweep=True)
         notes += (
-            f"passed over: {name}/{odd.path} ({odd.reason}); only `muniment backup` carries it"
+            f"skipped: {name}/{odd.path} ({odd.reason}); only `muniment backup` includes it"
             for odd in view.odd()
             if shows(f"{name}/{odd.path}")
         )
@@ -324,13 +324,13 @@ def _entries(
                 judge.require(Verb.READ, path)
                 data = place.read(path)
             except (PathEscape, Refusal, ToolError) as problem:
-                notes.append(f"passed over: {path.text} ({problem}); only `muniment backup` carries it")
+                notes.append(f"skipped: {path.text} ({problem}); only `muniment backup` includes it")
                 continue
             yield OutgoingEntry(path.text, data, trust_at(place.state, key, path, data, place.policy))
 
 
 def _under_index_names(place: Place, scope: Scope, shows: Callable[[str], bool]) -> Iterator[str]:
-    """Notes of files that a person wrote where the indexes are."""
+    """Return notes about files that a person wrote at the paths of the indexes."""
     pages: list[str] = []
     with suppress(NotFound, ToolError):
         listed = place.roots[scope].root.list_directory(CanonicalPath(scope, RelPath(INDEX_DIRECTORY)))
@@ -343,7 +343,7 @@ def _under_index_names(place: Place, scope: Scope, shows: Callable[[str], bool])
         except (PathEscape, Refusal, ToolError):
             is_ours = False
         if not is_ours and shows(f"{scope}/{rel}"):
-            yield f"passed over: {scope}/{rel} (the name of an index); only `muniment backup` carries it"
+            yield f"skipped: {scope}/{rel} (the name of an index); only `muniment backup` includes it"
 
 
 def _write_tar(entries: Sequence[OutgoingEntry], file: IO[bytes]) -> None:
@@ -352,7 +352,7 @@ def _write_tar(entries: Sequence[OutgoingEntry], file: IO[bytes]) -> None:
     files += [(each.path, each.data) for each in entries]
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name, data in files:
-            member = tarfile.TarInfo(name)  # Of time 0, and of nobody.
+            member = tarfile.TarInfo(name)  # With time 0 and without an owner.
             member.mode, member.size = _PRIVATE, len(data)
             archive.addfile(member, io.BytesIO(data))
 
@@ -371,26 +371,26 @@ def _line(entry: OutgoingEntry, errors: str = "strict") -> bytes:
 def judge_entry(
     path: CanonicalPath, data: bytes, trust: Trust, judge: Judge, policy: Policy
 ) -> tuple[str, ...]:
-    """Check the final bytes of a new entry, and return why it has to wait for its owner.
+    """Check the final bytes of a new entry, and return the reasons for a review by its owner.
 
     Raises:
-        Refusal, ToolError, PathEscape: the policy or a gate does not let it be created.
+        Refusal, ToolError, PathEscape: the policy or a gate denies its creation.
     """
     judge.require(Verb.CREATE, path)
     check_creatable(path)
     most = min(quota.max_file_bytes for quota in judge.quotas_for(path))
     if len(data) > most:
-        raise QuotaExceeded(f"as an entry it has {len(data)} bytes; a file may hold {most} here")
+        raise QuotaExceeded(f"the entry has {len(data)} bytes; a file may have {most} in this folder")
     check_entry(data, path.rel, policy.content)
     draft = FileChange(path, None, data, trust=trust)
     return tuple(reasons_for_review(draft, None, trust, policy, is_new_text=True))
 
 
 def as_exported(data: bytes, trust: Trust) -> bytes:
-    """An exported entry as it may stand here: its bytes, unless they claim more trust than it gets.
+    """Return the bytes of an exported entry, changed if they claim more trust than the entry gets.
 
     Raises:
-        ToolError: it is no entry, or hides what it claims.
+        ToolError: it is not an entry, or hides its claims.
     """
     entry = parse(decode(data))
     fields = entry.front.fields if entry.front is not None else ()

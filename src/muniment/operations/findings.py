@@ -1,18 +1,17 @@
-"""The findings of a dream in a scope, by code alone: entries that say the same, are alike, over or broken.
+"""The findings of a dream in a scope, by code only: duplicate, similar, outdated, expired and broken entries.
 
-Apart from `dream.py`, which commits: this only reads.
+Separate from `dream.py`, which commits: this module only reads.
 
-D1 Entries say the same if their bodies do (`content.likeness`). A body of less than `TELLING_WORDS` words
-   says nothing without its name, so there the names must be the same too. Without a body nothing is the
-   same.
-D2 Of those that say the same stays the one with the highest trust; of equals one that this memory filed, so
-   that its id and history stay; then one that never ends, then one that may not be removed, then the
-   oldest, then the first by path. None goes that ends later than it.
-D3 Entries are alike, or not, among those of one trust.
-D4 What is held back from models is counted as an entry and otherwise left alone, and so is what changes
-   while it is looked at.
-D5 An entry that this memory wrote goes for a later one of its type, trusted as far, that says by its form
-   that it is no longer so (`agent/updates.py`).
+D1 Entries are duplicates if their bodies are equal (`content.likeness`). A body of less than `TELLING_WORDS`
+   words is too short to be clear without its name, so there the names must be equal too. An entry without a
+   body is not a duplicate.
+D2 Of duplicates the one with the highest trust stays. Among equals: one that this memory stored, so that its
+   id and history stay; then one that never ends, then one that may not be removed, then the oldest, then the
+   first by path. An entry that ends later than the one that stays is not removed.
+D3 Similar entries are searched among the entries of one trust.
+D4 Withheld entries are counted and otherwise left unchanged, and so are entries that change during the scan.
+D5 An entry that this memory wrote is outdated if a later entry states in its form that it no longer applies
+   (`agent/updates.py`). The later entry must have the same type and at least the same trust.
 """
 
 from __future__ import annotations
@@ -43,33 +42,33 @@ from muniment.store.upkeep import view_of
 from muniment.types import KeptEntry
 
 GROUP: Final = 8
-"""Entries that one question to a model is about."""
+"""Entries in one query to a model."""
 
 LEAST: Final = 2
-"""Entries of the least step that writes: one goes, and the one that stands for it gets a new text."""
+"""Entries of the smallest step that writes: one is removed, and the one that replaces it gets a new text."""
 
 MAX_SHARING: Final = 50
-"""Entries that share a word, above which it tells nothing of what they are about."""
+"""Entries that share a word; a word of more entries does not show what they are about."""
 
 TELLING_WORDS: Final = 4
-"""Words from which on a body tells what it is about: "use port 5432" may be true of many things."""
+"""Words that a body needs to show what it is about: "use port 5432" may apply to many things."""
 
 
 class Room:
-    """How many entries of a scope a dream may still change.
+    """The number of entries of a scope that a dream may still change.
 
     Attributes:
-        left: how many more would have been changed, had there been room.
+        left: the number of entries that it would have changed without this limit.
     """
 
     def __init__(self, entries: int, share: float) -> None:
-        # As the decimal that the policy says: 0.29 of 100 are 29, not 28.
+        # Use the decimal of the policy: 0.29 of 100 is 29, not 28.
         self._free = max(1, math.floor(Decimal(str(share)) * entries))
         self._is_whole = True
         self.left = 0
 
     def take(self, wanted: int) -> int:
-        """As much of `wanted` as there is; what is missing counts as left."""
+        """Reserve up to `wanted` changes and return the number; the rest counts as left."""
         taken = min(wanted, self._free)
         self._free -= taken
         self._is_whole = self._is_whole and not taken
@@ -77,7 +76,7 @@ class Room:
         return taken
 
     def take_whole(self, wanted: int) -> bool:
-        """All of `wanted` or nothing; of `LEAST` the first time in any case."""
+        """Reserve all of `wanted` or nothing, and return whether it worked; the first `LEAST` always work."""
         if wanted > (max(self._free, LEAST) if self._is_whole else self._free):
             self.left += wanted
             return False
@@ -87,11 +86,11 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """Entries that say the same, or of which one says that the others are no longer so.
+    """Duplicate entries, or outdated entries with the one that replaces them.
 
     Attributes:
-        stays: the one that stands for all.
-        going: those that may be removed for it.
+        stays: the entry that represents all.
+        going: the entries that may be removed for it.
     """
 
     stays: Holding
@@ -99,31 +98,32 @@ class Same:
 
 
 class Findings:
-    """What a look at every entry of a scope finds.
+    """The findings of a scan of every entry of a scope.
 
     Args:
-        task: of a trust above which nothing may be removed; its deadline and cancellation end the look.
-        scope: which is bound at its place.
+        task: the job; entries above its trust may not be removed, and its deadline and cancellation end the
+            scan.
+        scope: a scope that is bound in its context.
         now: the time, as the ledger writes it.
 
     Attributes:
-        entries: how many there are.
-        unreadable: how many of them cannot be read.
-        broken_links: how many relative links lead to nothing.
-        expired: what may be removed because its time is over, the oldest first.
-        past: how many there are whose time is over.
-        ended: logical paths of those that no longer hold, as their words say.
-        same: the groups of which something may be removed.
-        repeated: how many entries say what another one says.
-        alike: groups of what will be left.
-        kept: what would go, but may not.
-        room: how many entries may still change.
+        entries: number of entries.
+        unreadable: number of entries that cannot be read.
+        broken_links: number of relative links without a target.
+        expired: expired entries that may be removed, the oldest first.
+        past: number of expired entries.
+        ended: logical paths of entries that have ended by their own text.
+        same: the groups with entries to remove.
+        repeated: number of entries that duplicate another one.
+        alike: groups of similar entries among those that will be left.
+        kept: entries that would be removed, but may not.
+        room: the number of entries that may still change.
 
     Raises:
         ManagedMemoryUnavailable: the state cannot be used.
         DeadlineExceeded, Cancelled: as `Budget.check`.
 
-    Cost: a read, a parse and a query each entry, and 0.2 ms to compare it: half a second a thousand.
+    Cost: a read, a parse and a query for each entry, and 0.2 ms to compare it: half a second per thousand.
     """
 
     def __init__(self, task: Job, scope: Scope, now: str) -> None:
@@ -167,10 +167,11 @@ class Findings:
         self.same = [*(group for group in groups if group.going), *outdated]
         self.repeated = sum(len(group) - 1 for group in facts.values())
         self.alike = list(self._alike(_without_going(standing, outdated)))
-        self._bodies = {}  # A model may be asked for minutes; what a whole scope says is not kept so long.
+        # A query to a model may take minutes; do not retain the texts of a whole scope for so long.
+        self._bodies = {}
 
     def _same(self, group: Sequence[Holding]) -> Same:
-        """Which of those that say the same stays (D2)."""
+        """Choose which one of some duplicates stays (D2)."""
         if len(group) == 1:
             return Same(group[0], ())
         trusts = tuple(Trust)
@@ -190,7 +191,7 @@ class Findings:
         return Same(stays, tuple(each for each in others if not each.outlasts(stays) and self._may_go(each)))
 
     def _filing_rank(self, holding: Holding) -> int:
-        """Return 0 for bytes of this memory, 1 for a file of its that was edited, 2 for an id, 3 for none."""
+        """Return 0 for bytes of this memory, 1 for its file after an edit, 2 if it has an id, else 3."""
         if holding.at:
             return 0
         names = {self._place.key(self.scope): self.scope}
@@ -200,7 +201,7 @@ class Findings:
         return 2 if entry_id(holding.entry) else 3
 
     def _outdated(self, holdings: Sequence[Holding]) -> Iterator[Same]:
-        """What later entries say is no longer so (D5)."""
+        """Return the entries that later entries replace (D5)."""
         ours = [each for each in holdings if each.at and each.row.expires is None and each.row.ends is None]
         words = {each.path: features(self._bodies[each.path.text]) for each in ours}
         sharing: defaultdict[str, list[Holding]] = defaultdict(list)
@@ -228,7 +229,7 @@ class Findings:
                 yield Same(new, going)
 
     def _alike(self, holdings: Iterable[Holding]) -> Iterator[tuple[Holding, ...]]:
-        """Groups of entries that are alike (D3)."""
+        """Return groups of similar entries (D3)."""
         by_trust: defaultdict[Trust, dict[str, Holding]] = defaultdict(dict)
         for each in holdings:
             by_trust[each.trust][each.path.text] = each
@@ -237,7 +238,7 @@ class Findings:
                 yield tuple(ours[path] for path in group)
 
     def questions(self) -> Iterator[tuple[Holding, ...]]:
-        """The groups of entries that a model may be asked about (S3)."""
+        """Return the groups of entries for queries to a model (S3)."""
         for group in self.alike:
             asked = [
                 each
@@ -276,7 +277,7 @@ def _without_going(holdings: Iterable[Holding], groups: Iterable[Same]) -> list[
 
 
 def _fact(entry: Entry) -> str | None:
-    """What an entry says, the same for those that say the same (D1); None: nothing."""
+    """Return the fact of an entry in a form that is equal for duplicates (D1), or None if it has no body."""
     said = comparable(entry.body)
     if not said:
         return None

@@ -1,27 +1,27 @@
-"""Forget: a query goes in, and what of the memory it means is removed, to the byte.
+"""Forget: remove what a query matches in the memory, to the byte.
 
-1. The query is checked: without a word that says something it means nothing, and nothing is removed.
-2. The path of an entry means that entry, and no model is asked. What words mean is found by code, in the
-   files themselves; the full-text rows of the catalog only say which files need not be read.
-3. What may not be removed is kept, with the reason: what the policy protects, what has a higher trust than
-   the request, what cannot be taken out without changing how the rest reads; and what says that the words
-   do not hold, or no longer, where they do not say so themselves (`content/negation.py`). A request below the
-   owner's trust means nothing that a recall may not show (`operations/visibility.py`).
-4. A language model, if there is one, is shown what is left, and behind that what is near: entries that share
-   a word with the query (`recall/nearest.py`). It says which of these the query describes, by ids that code
-   gave out, and cannot name others (`agent/questions.py`). It has no tools and sees no path, so there is no
-   worker and nothing to cage. What is held back from models or has expired is not shown to it, and stays.
-   Without a model what holds all the words goes. If nothing does, one entry may be described in other words
-   (`content/description.py`): the only one that has all words of the query, in the same form, but its
-   question words, articles and auxiliary verbs goes, if both deny something or neither does. Else the answer
-   lists what is near. If the model fails, the rules decide, unless the operator wants an error
+1. The query is checked: without a significant word it matches nothing, and nothing is removed.
+2. The path of an entry matches that entry, without a query to a model. For other queries code searches the
+   files themselves; the full-text rows of the catalog only show which files need not be read.
+3. Some matches are retained, with a reason. The policy protects them, or their trust is higher than the
+   request's, or their removal would change the meaning of the rest. Texts that negate the words, or state
+   that they no longer apply, are retained too, unless the query does so itself (`content/negation.py`). A
+   request below the owner's trust matches only entries that a recall may return (`operations/visibility.py`).
+4. A language model, if configured, sees the remaining matches, and after them near entries, which share a
+   word with the query (`recall/nearest.py`). It chooses the ones that the query describes, by ids that code
+   assigned, and cannot choose others (`agent/questions.py`). It has no tools and sees no path, so no confined
+   worker is needed. Withheld and expired entries are not shown to it, and stay. Without a model all remaining
+   matches are removed. If none remains, one entry may be described in other words (`content/description.py`).
+   This is the only entry that has all words of the query in the same form, except for its question words,
+   articles and auxiliary verbs; it is removed if both contain a negation or neither does. Otherwise the
+   result lists near entries. If the model fails, the rules decide, unless the operator prefers an error
    (`Place.on_model_failure`).
-5. More than `max_forget` matches are nobody's intention: then nothing is removed.
-6. One commit removes all of them, or none: a file goes, or loses the lines of its items and no other byte.
-   Where a file changed meanwhile the job is repeated once. A dry run writes nothing. Who names the
-   digest of a preview has exactly that done, or nothing.
+5. If there are more than `max_forget` matches, the query is too broad, and nothing is removed.
+6. One commit removes all or none: a file is deleted, or loses the lines of its items and no other byte. If a
+   file changed in the meantime, the job is repeated once. A dry run writes nothing. A request with the digest
+   of a preview removes exactly what the preview listed, or nothing.
 
-A failure of any kind removes nothing. What was forgotten can be brought back with `undo` until it is erased.
+After a failure of any kind nothing is removed. `undo` restores forgotten entries until they are erased.
 """
 
 from __future__ import annotations
@@ -85,29 +85,29 @@ from muniment.types.keys import RootKey
 
 KIND: Final = "forget"
 
-_NOT_SEPARABLE: Final = "without this part the rest of the file would read differently; edit it by hand"
-_WOULD_BE_HELD: Final = "what is left of the file would have to be held back; edit it by hand"
+_NOT_SEPARABLE: Final = "removing this part would change the rest of the file; edit it by hand"
+_WOULD_BE_HELD: Final = "the rest of the file would be withheld; edit it by hand"
 
 Wanted = CanonicalPath | Sequence[str]
-"""What a query comes to: the path of an entry, or words that must all be found."""
+"""A parsed query: the path of an entry, or words that must all be found."""
 
 NEAR: Final = 10
-"""Entries that are near of which a model is shown something; as many of lower trust."""
+"""Near entries of which a model sees a part; the same number of lower trust."""
 
 COMPARED: Final = 40
-"""Entries that are near and that the rules compare with a description; as many of lower trust."""
+"""Near entries that the rules compare with a description; the same number of lower trust."""
 
-_OVER: Final = "it says that this no longer holds, and is what is current"
-_OPPOSITE: Final = "it says the opposite"
-_HOW: Final = "; to remove it, use its own words or its path"
+_OVER: Final = "it states that this no longer applies, and is the current fact"
+_OPPOSITE: Final = "it states the opposite"
+_HOW: Final = "; to remove it, use its exact words or its path"
 
 SHOWN_CHARS: Final = 1_000
-"""Characters of a query that a model is shown, and that an answer repeats."""
+"""Characters of a query that a model sees, and that a response quotes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ForgetMatch:
-    """Something that the query means: an entry, or a part of one."""
+    """A match of the query: an entry, or a part of one."""
 
     holding: Holding
     item: Item | None
@@ -115,19 +115,19 @@ class _ForgetMatch:
 
     @property
     def text(self) -> str:
-        """What a model is shown of it."""
+        """Return the text of the match for a model."""
         entry = self.holding.entry
         name = titled(entry, self.holding.path.rel).name
         return f"{name}\n{self.said}"
 
     @property
     def said(self) -> str:
-        """What it says itself."""
+        """Return the text of the entry or part."""
         return self.holding.entry.body if self.item is None else self.item.text
 
 
 class _ForgetJob(Job):
-    """What stays the same over the attempts of one request, and what was kept in the last one."""
+    """The state of one request over its attempts, and the entries that the last attempt retained."""
 
     kind = KIND
 
@@ -141,7 +141,7 @@ class _ForgetJob(Job):
         self.visibility = Visibility(place, Reader(request.trust))
 
     def result(self) -> ForgetResult:
-        """Return the result of a task that removed nothing so far."""
+        """Return the result of a task that has not removed anything."""
         return ForgetResult(
             **self.members(),
             status="preview" if self.is_dry else "completed",
@@ -152,22 +152,22 @@ class _ForgetJob(Job):
         )
 
     def trust_of(self, _draft: FileChange, held: Trust | None) -> Ruling:
-        """What is left of a file is trusted as before."""
+        """Return the trust of the rest of a file, which is unchanged."""
         return Ruling(self.trust if held is None else held, by=self.trust)
 
 
 def forget(
     request: ForgetRequest, place: Place, model: Model, *, cancel: Cancel | None = None
 ) -> ForgetResult:
-    """Carry out one request; what goes wrong is in the result's `error`, never raised.
+    """Carry out one request; errors are returned in the result's `error`, never raised.
 
     Args:
-        request: what to forget.
-        place: the policy, roots and state; they stay the caller's.
-        model: what says which entries are described; the embedded rules take those that hold all the words.
-        cancel: ends it early; once the commit has begun to write it runs to its end.
+        request: the query to forget.
+        place: the policy, roots and state; the caller closes them.
+        model: chooses the described entries; the embedded rules choose those that contain all the words.
+        cancel: cancels the task; a commit that has begun to write is completed.
 
-    Cost: a look at every file's status, and a read of those that may hold the words.
+    Cost: a check of every file's status, and a read of those that may contain the words.
     """
     with own_cancel(cancel) as cancelling, span("task", kind=KIND) as task_span:
         job = _ForgetJob(request, place, model, cancelling)
@@ -183,10 +183,10 @@ def forget(
 
 
 def _forget(task: _ForgetJob) -> ForgetResult:
-    """Steps 1 to 6; if the model fails, with the rules in its place."""
+    """Run steps 1 to 6; if the model fails, again with the rules."""
     size = bytes_of(task.query)
     if size > MAX_QUERY_BYTES:
-        raise InvalidContent(f"the text has {size} bytes; what is to be forgotten may have {MAX_QUERY_BYTES}")
+        raise InvalidContent(f"the query has {size} bytes; use at most {MAX_QUERY_BYTES}")
     earlier = task.find_earlier(task.place.state.keyed(task.query))
     if earlier is not None:
         return _repeated(task, earlier)
@@ -198,7 +198,7 @@ def _forget(task: _ForgetJob) -> ForgetResult:
     except ModelError as problem:
         if task.is_by_rules or task.place.on_model_failure == "fail":
             raise
-        why = on_one_line(own(str(problem), "it gave no answer that can be used"))
+        why = on_one_line(own(str(problem), "it returned no valid response"))
     task.failure = [f"{model_failure(task.model.name, why)}; the rules decided; {MODEL_ADVICE}"]
     events.emit("forget_by_rules", task_id=task.id, model=task.model.name)
     task.model = RuleWriter()
@@ -212,7 +212,7 @@ def _repeated(task: _ForgetJob, done: CommitRow) -> ForgetResult:
     task.kept, task.notes = [], list(done.notes)
     return replace(
         task.result(),
-        summary=f"forgot before by this task: {_paths(removed) or 'what was erased since'}",
+        summary=f"already forgotten by this task: {_paths(removed) or 'erased since'}",
         repeated=True,
         removed_entries=removed,
         touched_topics=_topics(removed) if done.touched_scopes else (),
@@ -221,7 +221,7 @@ def _repeated(task: _ForgetJob, done: CommitRow) -> ForgetResult:
 
 
 def _attempts(task: _ForgetJob, wanted: Wanted, scopes: Sequence[Scope]) -> ForgetResult:
-    """Steps 2 to 6; again if somebody wrote just while it committed."""
+    """Run steps 2 to 6; retry if another process wrote during the commit."""
     try:
         return _attempt(task, wanted, scopes)
     except StoreConflict as conflict:
@@ -230,7 +230,7 @@ def _attempts(task: _ForgetJob, wanted: Wanted, scopes: Sequence[Scope]) -> Forg
 
 
 def path_of(query: str, scopes: Collection[Scope]) -> CanonicalPath | None:
-    """The file that a query names; None: it is made of words."""
+    """Return the file whose path is the query, or None if the query is words."""
     try:
         path = canonicalise(path_of_address(query), scopes)
     except (PathEscape, Refusal):
@@ -239,22 +239,23 @@ def path_of(query: str, scopes: Collection[Scope]) -> CanonicalPath | None:
 
 
 def _words(query: str) -> tuple[str, ...]:
-    """The words that must all be found."""
+    """Return the words that must all be found."""
     words = significant(query)
-    if words:  # One letter or digit tells "rack B" from "rack C".
+    if words:  # One letter or digit distinguishes "rack B" from "rack C".
         words += tuple(word for word in DescribedWords.of(query).words if len(word) == 1)
     else:
-        raise InvalidContent("there is no word in this that says what to forget; nothing was removed")
+        raise InvalidContent(
+            "the query contains no significant word; nothing was removed; describe what to forget"
+        )
     if len(words) > MAX_QUERY_WORDS:
         raise InvalidContent(
-            f"this has {len(words)} words that say something, and a query may have {MAX_QUERY_WORDS}; "
-            "use fewer words"
+            f"the query has {len(words)} significant words, and may have {MAX_QUERY_WORDS}; use fewer words"
         )
     return words
 
 
 def _attempt(task: _ForgetJob, wanted: Wanted, scopes: Sequence[Scope]) -> ForgetResult:
-    """Steps 2 to 6, once."""
+    """Run steps 2 to 6 once."""
     task.kept, task.notes, task.near = [], [*task.failure], ()
     place = task.place
     task.visibility = Visibility(place, Reader(task.trust))
@@ -266,7 +267,7 @@ def _attempt(task: _ForgetJob, wanted: Wanted, scopes: Sequence[Scope]) -> Forge
             with closing(Stemmer()) as stemmer:
                 near = _near(task, views, matches, Description(task.query, stemmer))
                 matches = _described(task, near) if task.is_by_rules else _chosen(task, matches, near)
-    # Counted before anything is cut out: that costs a look at the whole file for each item.
+    # Check this before anything is removed from a text: that parses the whole file for each item.
     if (told := _too_many(matches, task.place.policy.changes.max_forget)) is not None:
         return _refused(task, matches, told)
     change_set, matches = _change_set(matches, task.kept)
@@ -289,13 +290,17 @@ def _attempt(task: _ForgetJob, wanted: Wanted, scopes: Sequence[Scope]) -> Forge
 
 
 def _nothing(task: _ForgetJob, wanted: Wanted) -> str:
-    """The same whether nothing is meant or what is stays: who may not read learns nothing by it."""
+    """Return the summary of a forget without removals.
+
+    It is the same whether entries matched and were retained or none matched: a reader without access learns
+    nothing.
+    """
     if isinstance(wanted, CanonicalPath):
-        return f"there is no entry to remove at {wanted.text}"
+        return f"no entry to remove at {wanted.text}"
     words = shortened(", ".join(wanted), SHOWN_CHARS)
     said = f"no single entry matches: {words}; use its path or more of its words"
     if not task.is_by_rules:
-        said = "nothing that may be removed is what this describes"
+        said = "this describes no entry that may be removed"
     return f"{said}; these are near: {', '.join(task.near)}" if task.near else said
 
 
@@ -308,14 +313,14 @@ def _topics(removed: Iterable[RemovedEntry]) -> tuple[str, ...]:
 
 
 def _too_many(matches: Sequence[_ForgetMatch], limit: int) -> str | None:
-    """Step 5: what is wrong with so many matches; None: nothing."""
+    """Return the problem if there are too many matches (step 5), else None."""
     if len(matches) <= limit:
         return None
-    return f"this means {len(matches)} things, and one forget may remove {limit}; use more words"
+    return f"this matches {len(matches)} things, and one forget may remove {limit}; use more words"
 
 
 def _refused(task: _ForgetJob, matches: Sequence[_ForgetMatch], told: str) -> ForgetResult:
-    """A preview that names all of them; where they were to be removed, an error that names some."""
+    """Return a preview of all matches, or raise an error with some of them if it is not a dry run."""
     if task.is_dry:
         task.notes.append(told)
         removed = tuple(match.removed for match in matches)
@@ -323,7 +328,7 @@ def _refused(task: _ForgetJob, matches: Sequence[_ForgetMatch], told: str) -> Fo
     paths = list(dict.fromkeys(match.removed.path for match in matches))
     shown, more = paths[:SHOWN_PATHS], ", …" if len(paths) > SHOWN_PATHS else ""
     raise JobFailed(
-        f"{told}; nothing was removed. Meant are: {', '.join(shown)}{more}",
+        f"{told}; nothing was removed. Matches: {', '.join(shown)}{more}",
         code="forget_failed",
         paths=shown,
         meant=len(matches),
@@ -332,7 +337,7 @@ def _refused(task: _ForgetJob, matches: Sequence[_ForgetMatch], told: str) -> Fo
 
 
 def _matches(task: _ForgetJob, view: View, wanted: Wanted) -> Iterator[_ForgetMatch]:
-    """Steps 2 and 3: what of a scope is meant and may be removed."""
+    """Return the matches of a scope that may be removed (steps 2 and 3)."""
     place, judge, scope = task.place, Judge(task.place.policy), view.scope
     named = wanted if isinstance(wanted, CanonicalPath) else None
     listed = None if isinstance(wanted, CanonicalPath) else may_hold(place.state, view, wanted)
@@ -350,7 +355,7 @@ def _matches(task: _ForgetJob, view: View, wanted: Wanted) -> Iterator[_ForgetMa
         if not holding.is_as_listed:
             raise StoreConflict(
                 (holding.path.text,)
-            )  # Edited since the view was made: it is looked at again.
+            )  # Edited since the view was created: the attempt is repeated.
         if not task.visibility.passes(holding):
             continue
         yield from _meant(task, judge, holding, wanted)
@@ -364,7 +369,7 @@ def _meant(task: _ForgetJob, judge: Judge, holding: Holding, wanted: Wanted) -> 
     reason = reason_to_keep(judge, path, holding.most, task.request.trust)
     if reason is None and not found.is_whole:
         if not found.items and not task.is_by_rules:
-            return  # The model is shown its parts.
+            return  # The model sees its parts.
         reason = _reason_for_items(holding, found.items)
     if reason is not None:
         task.kept.append(KeptEntry(path.text, reason))
@@ -372,7 +377,7 @@ def _meant(task: _ForgetJob, judge: Judge, holding: Holding, wanted: Wanted) -> 
     if found.is_whole:
         yield _whole(holding)
     if found.is_labelled:
-        task.notes.append(f"{path.text}: its name or description says it too, and stays")
+        task.notes.append(f"{path.text}: its name or description also contains it, and stays")
     yield from _parts(holding, entry, found.items)
 
 
@@ -388,9 +393,9 @@ def _parts(holding: Holding, entry: Entry, parts: Sequence[Item]) -> Iterator[_F
 
 
 def _undenied(task: _ForgetJob, matches: Sequence[_ForgetMatch], words: Sequence[str]) -> list[_ForgetMatch]:
-    """The matches without those that say that the words do not hold (step 3), which are kept.
+    """Return the matches without those that state that the words do not apply (step 3); retain these.
 
-    What only denies them goes where nothing else is meant: then that is what the words are about.
+    If only negations match, they are removed: then the query is about them.
     """
     if turns(task.query):
         return list(matches)
@@ -411,7 +416,7 @@ def _undenied(task: _ForgetJob, matches: Sequence[_ForgetMatch], words: Sequence
     newest = max(match.holding.at for match in left if match not in opposite)
     for match in opposite:
         is_current = match.holding.at > newest
-        why = f"{_OPPOSITE}{', and is what is current' if is_current else ''}{_HOW}"
+        why = f"{_OPPOSITE}{', and is the current fact' if is_current else ''}{_HOW}"
         task.kept.append(KeptEntry(match.removed.path, why))
     return [match for match in left if match not in opposite]
 
@@ -419,7 +424,7 @@ def _undenied(task: _ForgetJob, matches: Sequence[_ForgetMatch], words: Sequence
 def _near(
     task: _ForgetJob, views: Sequence[View], matches: Sequence[_ForgetMatch], asked: Description
 ) -> Iterator[_ForgetMatch]:
-    """What may be removed and is near, but for what is meant or kept: the best first."""
+    """Return near entries that may be removed and that are not matched or retained, the best first."""
     place, judge, by_key = task.place, Judge(task.place.policy), {RootKey(view.key): view for view in views}
     passed = {match.removed.path for match in matches} | {each.path for each in task.kept}
     may_be_over = not turns(task.query)
@@ -447,7 +452,7 @@ def _near(
 
 
 def _near_in(task: _ForgetJob, holding: Holding, asked: Description) -> Iterator[_ForgetMatch]:
-    """What of an entry is near: parts of it, or all, as it is where no model is shown any."""
+    """Return the near parts of an entry, or the whole entry; always the whole entry if no model sees it."""
     entry = holding.entry
     parts = None if task.is_by_rules else near_parts(entry, asked.said_in)
     if parts is None:
@@ -457,10 +462,10 @@ def _near_in(task: _ForgetJob, holding: Holding, asked: Description) -> Iterator
 
 
 def _described(task: _ForgetJob, found_near: Iterable[_ForgetMatch]) -> list[_ForgetMatch]:
-    """Return the one match that the query describes in other words, or none, and list what is near instead.
+    """Return the one match that the query describes in other words, or none, and list near entries instead.
 
     Args:
-        task: whose query; nothing holds all of its words.
+        task: the job; no entry contains all words of its query.
         found_near: whole entries that may be removed.
     """
     near = list(found_near)
@@ -472,21 +477,21 @@ def _described(task: _ForgetJob, found_near: Iterable[_ForgetMatch]) -> list[_Fo
         found = _described_part(match, words)
         if found is not None and turns(found.said) is turns(task.query):
             task.notes.append(
-                "no entry has all of these words; this alone has all but question words and articles"
+                "no entry has all of these words; only this one has all except question words and articles"
             )
             return [found]
     weights = weights_of(words, texts)
     ordered = sorted(zip(near, texts, strict=True), key=lambda each: -words.share(each[1], weights))
     persons = [match for match, _ in ordered if match.holding.trust.satisfies(Trust.WORKSPACE)]
     others = [match for match, _ in ordered if not match.holding.trust.satisfies(Trust.WORKSPACE)]
-    # However much agents filed, it takes every other place at most.
+    # Entries of agents get at most every other position, however many there are.
     pairs = zip_longest(persons, others)
     task.near = _first_paths(match for pair in pairs for match in pair if match is not None)
     return []
 
 
 def _described_part(match: _ForgetMatch, words: DescribedWords) -> _ForgetMatch | None:
-    """Return what of an entry is described: all of it, or its one part that says the words, or None."""
+    """Return the described entry or its only part that contains the words, or None."""
     holding, entry = match.holding, match.holding.entry
     parts = outline(entry.body).parts
     if is_one_passage(parts):
@@ -504,33 +509,33 @@ def _first_paths(matches: Iterable[_ForgetMatch]) -> tuple[str, ...]:
 
 
 def _reason_for_items(holding: Holding, items: Sequence[Item]) -> str | None:
-    """Why no items can be taken out of a file."""
+    """Return why no items can be removed from a file, or None if they can."""
     if not items:
-        return "it says this in several places of a list; use the words of one"
+        return "several items of a list match; use the words of one item"
     if holding.row.held is not None:
-        # With a commit of ours its remaining text would pass for text that was judged.
-        return "only a part of it is meant, and its text is held back; edit it by hand"
+        # With a commit its remaining text would count as judged.
+        return "only a part of it matches, and its text is withheld; edit it by hand"
     if not holding.data.endswith(holding.entry.body.encode()):
-        return "only a part of it is meant, and it is not UTF-8 text; edit it by hand"
+        return "only a part of it matches, and it is not UTF-8 text; edit it by hand"
     return None
 
 
 def _chosen(
     task: _ForgetJob, matches: Sequence[_ForgetMatch], near: Iterable[_ForgetMatch]
 ) -> list[_ForgetMatch]:
-    """Step 4: what a model says is described, of what holds all the words and of what is near."""
+    """Return the entries that a model chooses, among the matches and near entries (step 4)."""
     now = timestamp()
     shown: list[_ForgetMatch] = []
     for match in matches:
         row = match.holding.row
         if row.held is not None:
-            task.kept.append(KeptEntry(match.removed.path, "its text is held back from models"))
+            task.kept.append(KeptEntry(match.removed.path, "its text is withheld from models"))
         elif is_expired(row.expires, now):
-            task.kept.append(KeptEntry(match.removed.path, "its time is over: the next dream removes it"))
+            task.kept.append(KeptEntry(match.removed.path, "it has expired: the next dream removes it"))
         else:
             shown.append(match)
     if len(shown) > MAX_OPTIONS:
-        return shown  # Too many for a question are too many to be removed.
+        return shown  # Too many for one query are also too many to be removed.
     options = [*shown, *islice(near, MAX_OPTIONS - len(shown))]
     if not options:
         return []
@@ -538,7 +543,7 @@ def _chosen(
     chosen = asker.which_to_forget(shortened(task.query, SHOWN_CHARS), [each.text for each in options])
     left_out = len(shown) - sum(number < len(shown) for number in chosen)
     if left_out:
-        task.notes.append(f"{task.model.name} left out {left_out} of {len(shown)} that hold these words")
+        task.notes.append(f"{task.model.name} left out {left_out} of {len(shown)} that contain these words")
     if not chosen:
         task.near = _first_paths(options)
     return [options[number] for number in chosen]
@@ -547,7 +552,7 @@ def _chosen(
 def _change_set(
     matches: Iterable[_ForgetMatch], kept: list[KeptEntry]
 ) -> tuple[ChangeSet, list[_ForgetMatch]]:
-    """What removes the matches, and those of them that it removes; the others are kept."""
+    """Return the changes that remove the matches, and the removed matches; the others are retained."""
     of_file: dict[str, list[_ForgetMatch]] = {}
     for match in matches:
         of_file.setdefault(match.removed.path, []).append(match)
@@ -563,11 +568,12 @@ def _change_set(
 
 
 def _cut(matches: Sequence[_ForgetMatch], kept: list[KeptEntry]) -> tuple[bytes | None, list[_ForgetMatch]]:
-    """A file without the items of matches, None where nothing is left; and those that could be removed."""
+    """Return a file without the items of matches, or None if nothing is left, and the removable matches."""
     data, body = matches[0].holding.data, matches[0].holding.entry.body
     before = data[: len(data) - len(body.encode())]
     done: list[_ForgetMatch] = []
-    for match in reversed(matches):  # From the last on, so that the others stay where they are.
+    # Start with the last one, so that the positions of the others stay valid.
+    for match in reversed(matches):
         if match.item is None:
             return None, [match]
         shorter = without(body, match.item)
@@ -586,5 +592,5 @@ def _cut(matches: Sequence[_ForgetMatch], kept: list[KeptEntry]) -> tuple[bytes 
 
 
 def _may_be_left(holding: Holding, left: bytes) -> bool:
-    """Whether a file without some items may become ours: text of others first passes the gates."""
+    """Return whether a file without some items may be committed: foreign text must pass the gates."""
     return bool(holding.at) or held_for(left, holding.path.text, holding.trust) is None

@@ -1,4 +1,4 @@
-"""The indexes that a run is shown."""
+"""The indexes that the model of a run receives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from muniment.store.upkeep import expired_in, is_as_written, is_listable_in, tru
 
 
 def run_indexes(brief: Brief, place: Place, policy: Policy, reader: Trust) -> tuple[IndexExcerpt, ...]:
-    """The indexes that the run is shown: ours, of scopes that it may write, without what it may not read."""
+    """Return the indexes for the model of a run.
+
+    An index is included if the run may write its scope and this program wrote the index. Lines about entries
+    that the run may not read are removed.
+    """
     if brief.context is ContextMode.CLEAN:
         return ()
     return tuple(
@@ -26,19 +30,22 @@ def run_indexes(brief: Brief, place: Place, policy: Policy, reader: Trust) -> tu
 
 
 def shown_index(place: Place, policy: Policy, scope: Scope, reader: Trust) -> str | None:
-    """The index of a scope as a model may see it; None: there is none, or none that we wrote.
+    """Return the index of a scope as a model may see it.
+
+    The result is None if the index is missing or another program wrote it.
 
     Args:
-        place: where.
-        policy: says what may be seen.
-        scope: one of the place's roots.
-        reader: trust of whoever is shown it; of entries below that no words of others are.
+        place: the roots and the state.
+        policy: decides which entries are visible.
+        scope: one of the bound scopes.
+        reader: the trust of the reader. Below the owner's, only entries without words of less trusted authors
+            are listed.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be read.
     """
     judge, root = Judge(policy), place.roots[scope]
-    # Nobody may have written the index since something expired, was withheld or went.
+    # An entry may have expired, been withheld or been deleted since the index was written.
     over = expired_in(place.state, root) if reader is Trust.OWNER else frozenset()
     is_listable = is_listable_in(place.state, root)
 
@@ -51,7 +58,7 @@ def shown_index(place: Place, policy: Policy, scope: Scope, reader: Trust) -> st
         index = place.read(CanonicalPath(scope, RelPath(INDEX_NAME)))
     except (PathEscape, ToolError):
         return None  # Without an index the agent still has its tools; the next commit writes one.
-    # Of another's making it may say anything, and nobody could tell how far to trust that.
+    # An index from another program may contain any text, and its trust is unknown.
     if not shows(RelPath(INDEX_NAME)) or not is_as_written(place.state, root, index):
         return None
     return excerpt(index, shows, trusted_less(place.state, root, reader))

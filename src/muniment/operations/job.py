@@ -1,13 +1,14 @@
-"""The part that all jobs share: a task from its request to its record.
+"""The parts that all jobs share: a task from its request to its record.
 
-K1  A job never raises: a failure is in its result, and on record, as the error that its callers know.
-K2  A task that names itself commits at most once, and waits for the owner at most once. Asked again, it
-    answers with what it did then, or that it still waits; likewise if another attempt was quicker.
-K3  From when its work begins a task has one deadline and one budget, whatever it tries.
-K4  If somebody wrote just while it committed it is tried once more, if the policy says so.
+K1  A job never raises. A failure is recorded, and returned in the result as an error that callers know.
+K2  A task with an id from its caller commits at most once, and waits for a review at most once. A repeated
+    request returns the result of its commit, or that its review is pending; also if another attempt was
+    faster.
+K3  A task has one deadline and one budget from the start of its work, for all attempts.
+K4  If another process wrote during the commit, the task is retried once, if the policy allows it.
 
-A job is a function that reads from top to bottom (`remember`, `forget`, `dream`). It opens a span, makes a
-`Job`, looks for an earlier commit of the task, does its work, and logs the end (`emit_end`).
+A job is a function that reads from top to bottom (`remember`, `forget`, `dream`). It opens a span, creates a
+`Job`, checks for an earlier commit of the task, does its work, and logs the end (`emit_end`).
 """
 
 from __future__ import annotations
@@ -58,21 +59,21 @@ _TASK_ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TASK_CHARS}}}", re.ASCII)
 
 
 class Job:
-    """A task under way, over all its attempts.
+    """A task in progress, over all its attempts.
 
     Args:
-        place: the policy, roots and state; they stay the caller's.
-        model: decides whatever is to be decided.
-        cancel: ends it early; once the commit has begun to write it runs to its end.
-        trust: of whoever asks.
-        task_id: as it was asked for, not yet checked; None: a new one.
-        is_dry: nothing is written; a dry run does not return what the task did before.
+        place: the policy, roots and state; the caller closes them.
+        model: makes the decisions of the task.
+        cancel: cancels the task; a commit that has begun to write is completed.
+        trust: of the caller.
+        task_id: as requested, not yet checked; None: a new one.
+        is_dry: write nothing; a dry run does not return an earlier result of the task.
 
     Attributes:
         kind: such as `forget`.
-        decided_by: the model that chooses the places and words, as the ledger has it.
+        decided_by: the model that chooses paths and texts, as the ledger records it.
         fact: keyed digest of the request; None: it has none.
-        notes: for a person.
+        notes: notices for the user.
     """
 
     kind: ClassVar[str]
@@ -96,21 +97,21 @@ class Job:
 
     @property
     def is_by_rules(self) -> bool:
-        """Whether the embedded rules decide, and no language model."""
+        """Return whether the embedded rules decide, and not a language model."""
         from muniment.agent.filing import (
-            RuleWriter,  # Here: an undo imports this module, and starts without it.
+            RuleWriter,  # Imported here: an undo imports this module, and starts faster without it.
         )
 
         return isinstance(self.model, RuleWriter)
 
     @property
     def budget(self) -> Budget:
-        """What it may still use; only what has begun may use anything."""
+        """Return the remaining budget; the task must have begun."""
         assert self._begun is not None  # noqa: S101  for the type checker: the work begins first
         return self._begun
 
     def members(self) -> dict[str, Any]:
-        """Return the members that results of all jobs have, as if nothing was written so far."""
+        """Return the members that results of all jobs share, as if nothing was written."""
         begun = self._begun
         turns, seconds, timeline = (begun.turns, begun.seconds, begun.timeline) if begun else (0, 0.0, ())
         return {
@@ -130,16 +131,16 @@ class Job:
         self._begun = Budget(limits, self.cancel, self.place.clock)
 
     def run(self) -> Run:
-        """Return who commits now, and why."""
+        """Return the author and cause of a commit at this moment."""
         return replace(run_of(self.place, self.kind, self.id, self.trust, self.decided_by), fact=self.fact)
 
     def terms(self, trust: TrustRule) -> Terms:
-        """Return the terms of its commit."""
+        """Return the options of its commit."""
         patience = Patience(self.budget.deadline, self.budget.cancel)
         return replace(terms_of(self.place, self.run(), patience, trust), dry_run=self.is_dry)
 
     def find_earlier(self, fact: str | None) -> CommitRow | None:
-        """Return the commit that the task made before, or None if it is to be carried out (K2).
+        """Return the commit that the task made before, or None if it must be carried out (K2).
 
         Args:
             fact: keyed digest of the request; None: it has none.
@@ -147,7 +148,7 @@ class Job:
         Raises:
             InvalidContent: invalid task id; or as `done_before`.
             PendingReview: as `done_before`.
-            ManagedMemoryUnavailable: the state cannot be read, or not be written.
+            ManagedMemoryUnavailable: the state cannot be read or written.
         """
         self.fact = fact
         check_task_id(self.id)
@@ -157,16 +158,16 @@ class Job:
         return done
 
     def find_quicker(self, done: Commit) -> CommitRow | None:
-        """Return the commit of an attempt that had been given up and was quicker, if there is one (K2)."""
+        """Return the commit of an abandoned attempt that was faster, or None (K2)."""
         earlier = done_before(self.place, self.kind, self.id, self.fact) if done.repeated else None
         if earlier is not None:
             self._begun = None  # The result is that of the other attempt.
         return earlier
 
     def record_failure(self, problem: MunimentError | ModelError) -> MunimentError:
-        """Put a failure on record, and return the error that callers see."""
+        """Record a failure, and return the error that callers get."""
         match problem:
-            case ModelError():  # Nothing is raised here: it would keep the words of the model as its context.
+            case ModelError():  # No raise here: its context would contain the text of the model.
                 error: MunimentError = model_failed(
                     self.kind, self.model.name, own(str(problem), "the model failed")
                 )
@@ -180,12 +181,12 @@ class Job:
 
 
 def own_cancel(cancel: Cancel | None) -> AbstractContextManager[Cancel]:
-    """Return a context of the caller's cancellation, or of a new one if the caller has none."""
+    """Return a context with the caller's cancellation, or with a new one if the caller has none."""
     return Cancel() if cancel is None else nullcontext(cancel)
 
 
 def emit_end(kind: str, result: JobResult | UndoResult, task_span: Span, **fields: object) -> None:
-    """Log the end of a task as an event with some fields, and put it into the task's span."""
+    """Log the end of a task as an event with some fields, and add it to the task's span."""
     code = None if result.error is None else result.error.code
     task_span.tell(task_id=result.task_id, status=result.status, error=code)
     events.emit(f"{kind}_ended", task_id=result.task_id, status=result.status, code=code, **fields)
@@ -203,28 +204,28 @@ def model_failed(kind: str, model: str, why: str) -> JobFailed:
 
 
 MODEL_ADVICE: Final = "if this happens often: muniment doctor, --protocol decide, or a larger model"
-"""What a person can do whose model fails."""
+"""Advice for users whose model fails."""
 
 
 def model_failure(model: str, why: str) -> str:
-    """Say on one line that a model failed, and why."""
+    """Return a line that reports the failure of a model and its reason."""
     return on_one_line(f"the model {model} failed: {why}")
 
 
 def check_retry(
     policy: Policy, kind: str, task: str, conflict: StoreConflict, *, turns_left: int | None = None
 ) -> None:
-    """Check that a task may be tried once more after a conflict, and log that it is (K4).
+    """Check that a task may be retried after a conflict, and log the retry (K4).
 
     Args:
         policy: of the task.
         kind: of job.
         task: its id.
-        conflict: somebody wrote just while it committed.
-        turns_left: turns of the model that are left; None: none is needed.
+        conflict: another process wrote during the commit.
+        turns_left: remaining turns of the model; None: not required.
 
     Raises:
-        StoreConflict: there is no other try.
+        StoreConflict: a retry is not allowed.
     """
     if policy.changes.conflict != "retry" or turns_left == 0:
         raise conflict
@@ -232,17 +233,17 @@ def check_retry(
 
 
 def run_of(place: Place, kind: str, task: str, trust: Trust, decided_by: str) -> Run:
-    """Who asks for something now, and why, under the policy of a place."""
+    """Return the author and cause of a change at this moment, under the policy of a memory."""
     return Run(task, timestamp(), trust, decided_by, place.policy.label, kind)
 
 
 def terms_of(place: Place, run: Run, patience: Patience, trust: TrustRule) -> Terms:
-    """What a commit at a place is bound to; the bytes stay as they are proposed."""
+    """Return the options of a commit to a memory; the bytes stay as proposed."""
     return Terms(place.policy, place.roots, patience, place.state, run, trust)
 
 
 def put_on_record(place: Place, kind: str, task: str, error: MunimentError, *, decided_by: str) -> None:
-    """Record that a task ended without effect; where the ledger cannot be written, only log that."""
+    """Record that a task ended without effect; if the ledger cannot be written, only log this."""
     body = {"kind": kind, "code": error.code, "decided_by": decided_by, "policy": place.policy.label}
     if isinstance(error, PathEscape):
         body |= {"via": error.via, "requested": error.requested, "tool": error.tool or ""}
@@ -252,38 +253,37 @@ def put_on_record(place: Place, kind: str, task: str, error: MunimentError, *, d
         events.emit("record_lost", task_id=task, code=problem.code)
 
 
-# -- repeating ---------------------------------------------------------------------------------------
+# -- repeated tasks ----------------------------------------------------------------------------------
 
 
 def id_of_task(kind: str, asked: str | None) -> str:
-    """The id that was asked for, not yet checked; None: a new one."""
+    """Return the requested task id, not yet checked, or a new one."""
     return f"{kind}-{new_ulid()}" if asked is None else asked
 
 
 def check_task_id(task: str) -> None:
-    """Refuse what cannot be the id of a task.
+    """Check that a text is valid as the id of a task.
 
     Raises:
         InvalidContent: it is empty, too long, or has other characters.
     """
     if _TASK_ID.fullmatch(task) is None:
-        raise InvalidContent(f"a task id has 1 to {MAX_TASK_CHARS} of A-Z a-z 0-9 . _ -")
+        raise InvalidContent(f"invalid task id: use 1 to {MAX_TASK_CHARS} of A-Z a-z 0-9 . _ -")
 
 
 def done_before(place: Place, kind: str, task: str, fact: str | None) -> CommitRow | None:
-    """The commit of a task, with the names that its scopes have here; None: it is to be carried out.
+    """Return the commit of a task, with the current names of its scopes, or None if it must be carried out.
 
     Args:
-        place: where it is asked for now.
-        kind: of job, likewise.
+        place: the context of the request.
+        kind: of the requested job.
         task: its id.
-        fact: keyed digest of what is asked for; None: nothing is said.
+        fact: keyed digest of the request; None: not compared.
 
     Raises:
-        InvalidContent: the id is that of another job, of one in another workspace, or of one that was asked
-            for something else, as far as that was not erased. Its commit must not stand for what is asked
-            for now.
-        PendingReview: it waits for the owner; nothing of it is asked of a model once more.
+        InvalidContent: the id belongs to another kind of job, to another workspace, or to a request with
+            other content, as far as that was not erased. That commit must not be returned for this request.
+        PendingReview: it waits for the owner's review; the model is not queried again.
         ManagedMemoryUnavailable: the ledger cannot be read.
     """
     here = place.scopes_by_key()
@@ -298,7 +298,7 @@ def done_before(place: Place, kind: str, task: str, fact: str | None) -> CommitR
 
 
 def _renamed(row: ChangeRow, scope: Scope) -> ChangeRow:
-    """A row with the name that its scope has now."""
+    """Return a row with the current name of its scope."""
     path = replace(row.change.path, scope=scope)
     return row._replace(change=replace(row.change, path=path))
 
@@ -306,29 +306,28 @@ def _renamed(row: ChangeRow, scope: Scope) -> ChangeRow:
 def _check_same(task: str, kind: str, fact: str | None, run: Run, *, is_here: bool) -> None:
     is_other = None not in (fact, run.fact) and fact != run.fact
     if run.kind != kind or is_other or not is_here:
-        raise InvalidContent(f"another task has the id {task!r}; nothing was written, choose another id")
+        raise InvalidContent(f"another task has the id {task!r}; nothing was written; choose another id")
 
 
 # -- edits -------------------------------------------------------------------------------------------
-#
-# What somebody does to entries that he names is a task as well, but no job: it raises what goes wrong.
+# A change that a caller makes to given entries is a task too, but not a job: it raises its errors.
 
 EDIT: Final = "edit"
 
 
 def commit_edit(changes: Sequence[FileChange], terms: Terms) -> Commit:
-    """Commit what somebody does to entries that he names.
+    """Commit changes that a caller makes to given entries.
 
     Raises:
-        RememberRefused: gates, quotas or the policy do not let it be so.
+        RememberRefused: gates, quotas or the policy deny it.
         MunimentError: as `store.commit`.
     """
     try:
         return commit([ChangeSet(tuple(changes))], terms)
     except (Refusal, ToolError) as error:
-        raise RememberRefused(f"the change was refused: {error}") from error
+        raise RememberRefused(f"the change was denied: {error}") from error
 
 
 def stamped_like(kept: Mapping[CanonicalPath, bytes]) -> Stamp:
-    """Completes new bytes as those of the entries that were, by their new paths: they keep their ids."""
+    """Return a stamp for moved entries, by their new paths: it retains the ids of the old bytes."""
     return lambda data, _base, path, run: stamp(data, kept[path], path, run)

@@ -1,7 +1,7 @@
-"""The labels, names and relations that a fact's own words give to its file.
+"""Derive the labels, name and relations of a file from the text of the fact.
 
-Whatever else a run chose is replaced by code's own choice. Apart from `remember.py`, which commits: this
-decides about the text of one file.
+If a run chose anything else, the choice of code replaces it. Separate from `remember.py`, which commits: this
+module decides about the text of one file.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from muniment.types import SimilarEntry
 
 FOLDER_WORDS: Final = 3
 NAME_WORDS: Final = 12
-"""Words that a run may give a new folder or file; more of them are a sentence."""
+"""Words that a run may use in the name of a new folder or file; a longer name is a sentence."""
 
 KEYWORDS: Final = 12
 KEYWORD_CHARS: Final = 40
-"""Keywords of a run that are looked at, and how long they may be."""
+"""Keywords of a run that are checked, and their greatest length."""
 
 _LONE_WORD: Final = re.compile(r"[^\W_](?:[^\W_A-Z]{0,14}|[A-Z]{0,14})")
 _RUNNING_CHARS: Final = 4
-"""Characters of a lone word in a script without spaces, where more of them are a sentence."""
+"""Characters of a lone word in a script without spaces; a longer one is a sentence."""
 
 _NUMBERED: Final = re.compile(r"(?:-[0-9]{1,3}|-[0-9a-f]{8})?")
 _WITH_DIGEST: Final = re.compile(r"-[0-9a-f]{8}")
@@ -46,12 +46,12 @@ _BETWEEN_WORDS: Final = re.compile(r"[-_ .]+")
 
 
 class FactWords:
-    """What a fact's own words make of a file: labels, names and relations; anything else gives way to code's.
+    """The labels, names and relations that the text of a fact allows in a file; code replaces all others.
 
     Args:
-        task: says when the fact, or an item of a list of facts, ends.
-        fact: where secrets are taken out instead of refused, without them.
-        related: entries that are like it.
+        task: contains the end date of the fact, or of an item of a list of facts.
+        fact: the fact; without its secrets, if the policy redacts instead of denying.
+        related: similar entries.
 
     Attributes:
         similar: entries that new ones are linked to, by path.
@@ -68,11 +68,14 @@ class FactWords:
         self._stem = slug(self._titles.name, fact)
 
     def of(self, content: bytes) -> FactWords:
-        """Those of the fact in a list that a file says, else those of all."""
+        """Return the labels of the item of a list that a file contains, or of the whole fact."""
         return self._items.get(comparable(body_of(content)), self)
 
     def rename(self, change: FileChange, listed: Callable[[str], Collection[str] | None]) -> RelPath:
-        """Where a new file goes. One word of its path may be anybody's: it says nothing by itself."""
+        """Return the path of a new file.
+
+        One word of the path may come from any author: one word states no fact.
+        """
         return self.of(change.after or b"")._renamed(change.path, listed)  # noqa: SLF001  of this class
 
     def _renamed(self, path: CanonicalPath, listed: Callable[[str], Collection[str] | None]) -> RelPath:
@@ -92,14 +95,15 @@ class FactWords:
         return RelPath(joined(kept, stem + FILE_SUFFIX))
 
     def labelled(self, after: bytes, before: bytes | None) -> bytes:
-        """A file with front matter that is the fact's; of one that it changes, with what that had.
+        """Return a file with front matter from the fact; a changed file retains its front matter.
 
-        Words that are not the fact's get a title that is made of them, and are trusted like an agent's. When
-        an entry ends people say: by a run it could only hide what they wanted to be told. So what ends is an
-        entry of its own.
+        If the text is not from the fact, its title is generated from it, and it has the trust of an agent.
+        Only people decide when an entry ends: a run could use an end date to hide facts from the user.
+        Therefore a fact that ends becomes a separate entry.
 
         Raises:
-            FallBackToRules, RememberRefused: it would be put into one that lasts, or take its place.
+            FallBackToRules, RememberRefused: a fact that ends would be merged into an entry that does not, or
+            replace it.
         """
         entry, old = parse(decode(after)), None if before is None else parse(before)
         by, ends = self._whose(after, None if old is None else old.body), self._task.end_of(entry.body)
@@ -125,10 +129,10 @@ class FactWords:
         return encode("\n".join(["---", *lines, "---", entry.body]))
 
     def stamped(self, after: bytes, before: bytes | None, path: CanonicalPath, by: Run) -> bytes:
-        """The final bytes of a file, with what it says instead of, or is about the same as.
+        """Return the final bytes of a file, with links to the entries that it replaces or resembles.
 
         Raises:
-            FallBackToRules, RememberRefused: as `labelled`; or one fact would stand in several entries.
+            FallBackToRules, RememberRefused: as `labelled`; or one fact would be stored in several entries.
         """
         of = self.of(after)
         labelled = of.labelled(after, before)
@@ -137,14 +141,14 @@ class FactWords:
         if of._whose(labelled, parse(before).body) is not Whose.FACT:  # noqa: SLF001
             return stamp(labelled, before, path, by, relations=NO_RELATIONS)
         if self._replaced.setdefault(of.fact, path) != path:
-            raise self._task.replacement_error()  # What one fact says is no more than one entry's.
+            raise self._task.replacement_error()  # One fact replaces at most one entry.
         return stamp(labelled, before, path, by, relations={SUPERSEDES: digest(before)})
 
     def _links(self, after: bytes, scope: Scope) -> Mapping[str, object]:
-        """Return the links of a new entry to those of its scope that are about the same.
+        """Return the links of a new entry to similar entries of its scope.
 
-        One of another scope is only told as similar: a file of a project, which others may read, names
-        nothing of the user's.
+        A similar entry of another scope is reported, but not linked: other people may read a project file,
+        and it must not refer to the user's entries.
         """
         body = parse(after).body
         found = [each for each in self._related if is_similar(body, each.body)]
@@ -153,14 +157,14 @@ class FactWords:
         return {SEE: names[0] if len(names) == 1 else names} if names else NO_RELATIONS
 
     def drops(self, after: bytes, before: bytes) -> bool:
-        """Return whether a changed entry loses a statement in whose place the fact does not stand."""
+        """Return whether a changed entry loses a statement that the fact does not replace."""
         of, was = self.of(after), parse(before).body
         if of._whose(after, was) is not Whose.OTHERS:  # noqa: SLF001  of this class
             return False
         return any(not supersedes(of.fact, each) for each in missing_statements(body_of(after), was))
 
     def shown(self) -> set[CanonicalPath]:
-        """The entries that the model was shown before it was asked anything."""
+        """Return the paths of the entries that the model saw before its first turn."""
         return {each.path for each in self._related if each.is_shown}
 
     def _whose(self, after: bytes, old: str | None) -> Whose:
@@ -170,7 +174,7 @@ class FactWords:
         return stands_in(label, self.fact)
 
     def _names(self, name: str, most: int) -> bool:
-        """Whether a name is of at most so many words of the fact, or code's with a number."""
+        """Return whether a name is generated, or has at most `most` words, all from the fact."""
         if name.startswith(self._stem) and _NUMBERED.fullmatch(name[len(self._stem) :]):
             return True
         words = _BETWEEN_WORDS.sub(" ", _COUNTED.sub("", name))

@@ -1,9 +1,9 @@
 """List entries and show one, for a reader.
 
-L1 A reader below the owner's trust gets an entry only if a recall may show it now (`operations.visibility`).
-   To such a reader every other path is missing, whatever the reason.
-L2 The owner gets every entry that the policy does not hide, withheld and expired ones included; a person at
-   the command line gets those as well that it hides.
+L1 A reader below the owner's trust gets an entry only if a recall may return it now
+   (`operations.visibility`). To this reader every other path is missing, for any reason.
+L2 The owner gets every entry that the policy does not hide, also withheld and expired ones. A person at the
+   command line also gets the hidden ones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from muniment.types import EntryList, EntryShown, ListedEntry, SkippedFile
 OWNER: Final = Reader(Trust.OWNER)
 
 
-def list_entries(  # noqa: PLR0913  as the command has them
+def list_entries(  # noqa: PLR0913  as in the command
     place: Place,
     reader: Reader = OWNER,
     *,
@@ -48,21 +48,21 @@ def list_entries(  # noqa: PLR0913  as the command has them
     """List the entries that a reader may see, sorted by path (L1, L2).
 
     Args:
-        place: the memory; stays the caller's.
-        reader: who asks.
+        place: the memory; the caller closes it.
+        reader: the reader who gets the list.
         scope: the only scope to list; None: all.
-        below: the only file or folder of each scope to list; empty: all.
-        limit: the most entries to list; None: all.
-        expired: list expired entries too, to the owner.
+        below: list only this file or folder of each scope; empty: all.
+        limit: the maximum number of entries; None: all.
+        expired: also list expired entries (owner only).
         after: `next_cursor` of the page before; None: start at the beginning.
-        with_hidden: list entries too that the policy hides, to a person at the command line.
-        cancel: ends it early.
+        with_hidden: also list entries that the policy hides (only for a person at the command line).
+        cancel: cancels the call.
 
     Raises:
-        InvalidScope: no such scope is bound.
+        InvalidScope: no scope of that name is bound.
         ManagedMemoryUnavailable, PathEscape: a root or the state cannot be used.
 
-    Cost: a look at every file; for a reader below the owner's trust, a read of each entry of the page.
+    Cost: a check of every file; for a reader below the owner's trust, a read of each entry of the page.
     """
     visibility, now = Visibility(place, reader, cancel), timestamp()
     views = {name: visibility.view(name) for name in sorted(place.chosen(scope))}
@@ -119,16 +119,16 @@ def show(place: Place, unsafe_path: str, reader: Reader = OWNER) -> EntryShown:
     """Show one entry to a reader (L1, L2).
 
     Args:
-        place: the memory; stays the caller's.
+        place: the memory; the caller closes it.
         unsafe_path: the path of an entry, or its address.
-        reader: who asks.
+        reader: the reader who gets the entry.
 
     Raises:
-        NotFound: no entry is there that the reader may see.
+        NotFound: the path has no entry that the reader may see.
         PathEscape, Refusal, ToolError: not a path of the memory, or not a readable text.
         ManagedMemoryUnavailable: a root or the state cannot be used.
 
-    Cost: a read of the file; for a reader below the owner's trust, a look at every file of the scope.
+    Cost: a read of the file; for a reader below the owner's trust, a check of every file of the scope.
     """
     path = place.path(unsafe_path)
     place.chosen(path.scope)
@@ -161,4 +161,4 @@ def show(place: Place, unsafe_path: str, reader: Reader = OWNER) -> EntryShown:
 
 
 def _missing(path: CanonicalPath) -> NotFound:
-    return NotFound(f"there is no entry at {path.text}")
+    return NotFound(f"no entry at {path.text}")

@@ -1,17 +1,16 @@
-"""The parts of an entry that a query means: all of it, some of its parts, or nothing.
+"""Find the parts of an entry that a query matches: the whole entry, some of its parts, or none.
 
-Pure. Apart from `forget.py`, which reads files and commits.
+Pure. Separate from `forget.py`, which reads files and commits.
 
 A part is an item of a list, or a passage, such as a paragraph (`content.markdown`).
 
-M1 Something is meant if it holds *every* significant word of the query, as a whole word (`content.words`).
-M2 The entry is meant if it is one passage; if the query has every word of its body; and if its name,
-   description and keywords say it all, and no part does.
-M3 Otherwise a part is meant that says it all, or what the name, description and keywords of its entry leave
-   to be said. Of an item and the items in it the innermost is meant, unless the outer one says it all by
-   itself.
-M4 If only several parts together say it, nothing is meant: what a file says in different places nobody
-   said.
+M1 A text matches if it contains *every* significant word of the query, as a whole word (`content.words`).
+M2 The whole entry matches in three cases: it is one passage; the query contains every word of its body; or
+   its name, description and keywords contain all words of the query, and none of its parts does.
+M3 Otherwise a part matches if it contains all words, or all words that the name, description and keywords of
+   its entry do not contain. If an item and an item inside it match, the inner one is used, unless the outer
+   one contains all words only in its own text.
+M4 If only several parts together contain all words, no part matches: the combined text is not in the file.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ from muniment.content.words import significant, vocabulary
 from muniment.kernel.names import RelPath
 
 PARTS: Final = 5
-"""Parts of an entry that a model is shown."""
+"""Parts of an entry that a model sees."""
 
 LOOKED_AT: Final = 200
-"""Parts of one that are looked at for these, some 0.2 ms each."""
+"""Parts of an entry that are compared to choose these; about 0.2 ms each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """What a query means of an entry that holds all its words.
+    """The match of a query in an entry that contains all its words.
 
     Attributes:
-        is_whole: whether it means the entry.
-        items: else the parts that it means, in order; none: M4.
-        is_labelled: whether name, description and keywords say it too, which stay behind with the entry.
+        is_whole: whether the query matches the whole entry.
+        items: otherwise the matching parts, in order; empty in case M4.
+        is_labelled: whether name, description and keywords contain all words too; they stay in the entry.
     """
 
     is_whole: bool
@@ -50,14 +49,14 @@ class Meant:
 
 
 def meant(entry: Entry, rel: RelPath, words: Sequence[str]) -> Meant | None:
-    """What `words` mean of an entry (M1 to M4); None: it does not hold them all.
+    """Return the match of a query in an entry (M1 to M4), or None if the entry does not contain all words.
 
     Args:
-        entry: the file, parsed.
-        rel: its path inside the scope, of which its name is made where it has none.
-        words: the significant words of a query.
+        entry: the parsed file.
+        rel: its path inside the scope; the name comes from it if the entry has none.
+        words: the significant words of the query.
     """
-    # A description that is made of the body tells what one of its lines says, not what all of them are about.
+    # A description that code generated from the body repeats one line; it does not describe the whole entry.
     label = vocabulary("\n".join([titled(entry, rel).name, entry.description or "", *entry.keywords]))
     unsaid = [word for word in words if not label.holds([word])]
     if unsaid and not vocabulary(entry.body).holds(unsaid):
@@ -71,9 +70,10 @@ def meant(entry: Entry, rel: RelPath, words: Sequence[str]) -> Meant | None:
 
 
 def near_parts(entry: Entry, says: Says) -> tuple[Item, ...] | None:
-    """The innermost parts of an entry that say something of what is asked for, at most `PARTS`, in order.
+    """Return the innermost parts of an entry that contain words of the query, at most `PARTS`, in order.
 
-    Those that say most of it, of the first `LOOKED_AT`. None: it is one part, or its name alone says it.
+    The parts with the most words are chosen, among the first `LOOKED_AT`. The result is None if the entry is
+    one part, or if only its name contains the words.
     """
     parts = outline(entry.body).parts
     if is_one_passage(parts):
@@ -87,12 +87,12 @@ def near_parts(entry: Entry, says: Says) -> tuple[Item, ...] | None:
 
 
 def is_one_passage(parts: Sequence[Item]) -> bool:
-    """Return whether the parts of an entry are one that is no item of a list."""
+    """Return whether an entry has exactly one part and it is not an item of a list."""
     return len(parts) == 1 and not parts[0].is_item
 
 
 def innermost(parts: Iterable[Item]) -> Iterator[Item]:
-    """Return the parts that have no items of their own, in order."""
+    """Return the parts without items inside them, in order."""
     for part in parts:
         if part.items:
             yield from innermost(part.items)
@@ -101,7 +101,7 @@ def innermost(parts: Iterable[Item]) -> Iterator[Item]:
 
 
 def _items(items: Collection[Item], words: Collection[str]) -> Iterator[Item]:
-    """The parts that hold all of some words (M3)."""
+    """Return the parts that contain all of `words` (M3)."""
     for item in items:
         if vocabulary(item.own).holds(words):
             yield item

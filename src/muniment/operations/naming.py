@@ -1,12 +1,13 @@
-"""The name of an entry whose text is replaced.
+"""Choose the name of an entry whose text is replaced.
 
-A name is text: of whoever wrote the entry, or made by code from what the entry said. When the text is
-replaced, a name that says what nobody says any more is replaced too.
+A file name is text too. A person or an agent chose it, or code generated it from the text of the entry. If
+the text is replaced, a name that repeats the old text is replaced too.
 
-- A1. If the new text is trusted more than the old one, no word of the path is kept that the new text does not
-  say: the file is named by code, and folders that it does not say are left for the topic of the rules.
-- A2. Else a name that code made of the old text is kept only if the new text says it.
-- A3. A name that a person chose stays, but for A1.
+- A1. If the new text has more trust than the old one, the path retains only words that the new text contains.
+  Code generates the file name. If a folder is not in the new text, the topic of the rules replaces the
+  folders.
+- A2. Otherwise a name that code generated from the old text stays only if the new text contains it.
+- A3. A name that a person chose stays, except in case A1.
 
 Attacked in tests/attacks/test_hostile_names.py.
 """
@@ -29,11 +30,11 @@ _BETWEEN_WORDS: Final = re.compile(r"[-_ .]+")
 
 
 def name_of_replaced(change: FileChange, is_trusted_more: bool) -> RelPath:  # noqa: FBT001  see `NewName`
-    """Return where an entry goes whose text is replaced (A1 to A3).
+    """Return the path of an entry after its text is replaced (A1 to A3).
 
     Args:
-        change: with the text before and after.
-        is_trusted_more: whether the new text is trusted more than the old one.
+        change: the change, with the text before and after.
+        is_trusted_more: whether the new text has more trust than the old one.
     """
     old, new = _text(change.before), _text(change.after)
     *folders, name = change.path.rel.split("/")
@@ -61,7 +62,7 @@ def _stem(text: str) -> str:
 
 
 def _is_made_of(text: str, stem: str) -> bool:
-    """Whether code made a name of a text, with a number or digest where it was taken."""
+    """Return whether code generated a name from a text, also with a number or digest at the end."""
     return any(
         stem.startswith(made) and _NUMBER.fullmatch(stem[len(made) :]) is not None
         for made in (_stem(text), anonymous(text))
@@ -69,5 +70,5 @@ def _is_made_of(text: str, stem: str) -> bool:
 
 
 def _says(text: str, stem: str) -> bool:
-    """Whether a text says the words of a name, or code would make the name of it."""
+    """Return whether a text contains the words of a name, or code would generate the name from it."""
     return _is_made_of(text, stem) or names(_BETWEEN_WORDS.sub(" ", stem), text)

@@ -1,4 +1,4 @@
-"""Operations of the owner on the whole memory: explain the policy, rebuild the indexes, erase for good."""
+"""Operations of the owner on the whole memory: explain the policy, rebuild indexes, erase files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def explain(place: Place, verb: str, unsafe_path: str) -> Explained:
     """Explain the decision of the policy about a verb on a path.
 
     Args:
-        place: the memory; stays the caller's.
+        place: the memory; the caller closes it.
         verb: `list`, `read`, `create`, `modify` or `delete`.
         unsafe_path: a path such as user/editor/dark-mode.md, or its address.
 
     Raises:
-        BadArguments: no such verb.
+        BadArguments: unknown verb.
     """
     if verb not in list(Verb):
         raise BadArguments(f"invalid verb {verb!r}: use one of {', '.join(Verb)}")
@@ -53,19 +53,19 @@ def index(
     cancel: Cancel | None = None,
     observe: Callable[[int], None] = lambda _: None,
 ) -> IndexResult:
-    """Write the index of every scope anew from its entries, and verify it.
+    """Rebuild the index of every scope from its entries, and verify it.
 
     Args:
-        place: the memory; stays the caller's.
-        dry_run: only verify the indexes as they are, and write nothing.
-        cancel: ends it early; an index that is being written is written to its end.
-        observe: told once for each scope that is rebuilt, and once for each that is verified.
+        place: the memory; the caller closes it.
+        dry_run: only verify the existing indexes; write nothing.
+        cancel: cancels the call; an index whose write has started is completed.
+        observe: called once for each rebuilt scope, and once for each verified scope.
 
     Raises:
         ManagedMemoryUnavailable, StoreConflict, QuotaExceeded: an index cannot be written or verified.
         DeadlineExceeded, Cancelled: before the next index was written.
 
-    Cost: a look at every file.
+    Cost: a check of every file.
     """
     notes, patience = list[str](), place.patience(cancel)
     for scope in () if dry_run else place.chosen(None):
@@ -89,20 +89,22 @@ def index(
 def erase(
     place: Place, target: str, *, dry_run: bool = False, cancel: Cancel | None = None
 ) -> ErasePlan | EraseResult:
-    """Erase an entry or what a task wrote, with its whole history, for good; see `store.erase`.
+    """Erase an entry, or everything that a task wrote, permanently.
+
+    The whole history of the file is erased too; see `store.erase`.
 
     Args:
-        place: the memory; stays the caller's.
+        place: the memory; the caller closes it.
         target: the path of a file, its address, or the id of a task: then every file that it wrote.
-        dry_run: report what would be erased, and erase nothing.
-        cancel: ends it early, before anything is erased.
+        dry_run: report what would be erased; erase nothing.
+        cancel: cancels the call, before anything is erased.
 
     Raises:
-        NotFound: nothing is known of it.
+        NotFound: the memory contains no trace of the target.
         PathEscape, Refusal, ToolError: not a path of a file that can be erased.
-        InvalidScope: the task wrote to directories that are not bound here.
-        StoreConflict: somebody wrote a file anew meanwhile; run it again.
-        ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: run it again.
+        InvalidScope: the task wrote to directories that are not bound in this memory.
+        StoreConflict: another process wrote a file in the meantime; retry.
+        ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: retry.
     """
     ground = erasing.EraseGround(place.state, place.roots, place.policy, place.patience(cancel))
     carry_out = erasing.plan if dry_run else erasing.erase

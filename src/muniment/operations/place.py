@@ -1,4 +1,4 @@
-"""Where jobs work: a policy over bound roots, and what knows their history."""
+"""The context of a job: a policy over bound roots, and the state that stores their history."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from muniment.types.keys import RootKey
 if TYPE_CHECKING:
     from muniment.agent.model import OnModelFailure
 
-# -- place -------------------------------------------------------------------------------------------
+# -- context -----------------------------------------------------------------------------------------
 
 
 def path_of_address(text: str) -> str:
-    """Return the path in the address of an entry (`muniment://…`); any other text as it is."""
+    """Return the path in the address of an entry (`muniment://…`); return any other text unchanged."""
     return unquote(text.removeprefix(URI)) if text.startswith(URI) else text
 
 
@@ -42,15 +42,15 @@ WAIT_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a job works: a policy over bound roots, and the state that knows their history.
+    """The context of a job: a policy over bound roots, and the state that stores their history.
 
     Attributes:
-        symlinks: what becomes of links beneath the roots.
+        symlinks: the treatment of links inside the roots.
         in_process: run the tools in this process; the policy must allow it.
         clock: monotonic seconds.
-        notes: what a person should know of how it was found, such as that a commit had been interrupted.
-        advice: what the user should know of another memory of the same project, for every answer.
-        on_model_failure: if the model of a remember or forget fails in any way but a path escape: let the
+        notes: notices for the user from opening the memory, such as an interrupted commit that was recovered.
+        advice: notices for the user about another memory of the same project, for every response.
+        on_model_failure: if the model of a remember or forget fails in any way except a path escape: let the
             rules do the work, or fail the task.
     """
 
@@ -65,28 +65,28 @@ class Place:
     on_model_failure: OnModelFailure = "rules"
 
     def chosen(self, scope: str | None) -> tuple[Scope, ...]:
-        """The scopes that a request is about: the one that it names, else all.
+        """Return the scopes of a request: the requested one, or all if it is None.
 
         Raises:
-            InvalidScope: none of that name is bound.
-            ManagedMemoryUnavailable: a root, also one of another scope, is not where it was.
+            InvalidScope: no scope of that name is bound.
+            ManagedMemoryUnavailable: a root, also one of another scope, was moved or replaced.
         """
         if scope is not None and scope not in self.roots:
             if scope in self.policy.scopes:
                 raise InvalidScope(
-                    f"there is no repository around here; for a {scope} name its --workspace DIR"
+                    f"no repository contains this directory; for scope {scope} pass --workspace DIR"
                 )
-            raise InvalidScope(f"there is no scope {scope!r}; there are {', '.join(self.roots)}")
+            raise InvalidScope(f"invalid scope {scope!r}: use one of {', '.join(self.roots)}")
         for root in self.roots.values():
             root.verify()
         return tuple(self.roots) if scope is None else (Scope(scope),)
 
     def path(self, unsafe_path: str) -> CanonicalPath:
-        """Return the path of a scope that is bound, for a path as text or its address (`muniment://…`).
+        """Return the path of a bound scope, from a path as text or an address (`muniment://…`).
 
         Raises:
-            PathEscape, Refusal: it is no path of the memory.
-            NotFound: nothing is remembered in its scope yet.
+            PathEscape, Refusal: not a path of the memory.
+            NotFound: the scope has no directory yet, because no fact was remembered in it.
         """
         path = canonicalise(path_of_address(unsafe_path), self.policy.scopes)
         if path.scope not in self.roots:
@@ -94,61 +94,59 @@ class Place:
         return path
 
     def patience(self, cancel: Cancelling | None = None) -> Patience:
-        """How long a commit outside a run waits, from now on."""
+        """Return a deadline for a commit outside a run, starting now."""
         return Patience(time.monotonic() + WAIT_SECONDS, cancel)
 
     def key(self, scope: Scope) -> RootKey:
-        """The key of a root that is bound."""
+        """Return the key of a bound root."""
         return root_key(self.state, self.roots[scope])
 
     def read(self, path: CanonicalPath) -> bytes:
-        """The bytes of a file in a root that is bound.
+        """Return the bytes of a file in a bound root.
 
         Raises:
-            PathEscape, Refusal, ToolError: no plain file can be read there; `NotFound`: nothing is there.
+            PathEscape, Refusal, ToolError: not a readable plain file; `NotFound`: the file is missing.
         """
         return self.roots[path.scope].root.read_bytes(path)
 
     def trust_at(self, path: CanonicalPath, data: bytes) -> Trust:
-        """How far bytes that stand at a path are trusted, see `store.trust`."""
+        """Return the trust of bytes at a path, see `store.trust`."""
         return trust_at(self.state, self.key(path.scope), path, data, self.policy)
 
     def assessed(self, path: CanonicalPath, data: bytes) -> Assessed:
-        """What is known of bytes that stand at a path, and what a look at them says."""
+        """Return the stored assessment of bytes at a path, completed by a check of the bytes."""
         assess = assessing(self.state, self.key(path.scope), path.scope, self.policy)
         return assess(path.rel, digest(data), data)
 
     def scopes_by_key(self) -> dict[RootKey, Scope]:
-        """The scopes that are bound, by the keys of their roots."""
+        """Return the bound scopes, by the keys of their roots."""
         return {root_key(self.state, root): scope for scope, root in self.roots.items()}
 
     def close(self) -> None:
-        """Close the state, with what looks at the roots beside others, and the roots."""
+        """Close the state, with its watchers of the roots, and then the roots."""
         self.state.close()
         self.close_roots()
 
     def close_roots(self) -> None:
-        """Close the roots alone, where the state is shared with other places, once nothing looks at them."""
+        """Close only the roots, if other contexts share the state; no watcher may use them any more."""
         for root in self.roots.values():
             root.close()
 
 
-# -- holding -----------------------------------------------------------------------------------------
-#
-# An entry as forget and dream go by it: the bytes of its file, and whether code may remove it.
+# -- loaded entries ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """An entry that was read.
+    """An entry that was read, as forget and dream use it.
 
     Attributes:
-        row: what the catalog says of it.
+        row: its row in the catalog.
         data: the file.
-        digest: of the file, as a claim.
+        digest: of the file, as a precondition.
         trust: of these bytes, by the ledger.
-        most: the highest of their sentences: whoever removes them needs it.
-        at: when this memory wrote them, ISO-8601 UTC; empty: it did not, somebody's hand or program did.
+        most: the highest trust of its sentences; a request needs it to remove them.
+        at: when this memory wrote the bytes, ISO-8601 UTC; empty if a person or another program wrote them.
     """
 
     path: CanonicalPath
@@ -161,11 +159,11 @@ class Holding:
 
     @property
     def is_as_listed(self) -> bool:
-        """Whether the file is the one that its row tells of."""
+        """Return whether the file is still the one that its row describes."""
         return self.digest == self.row.digest
 
     def outlasts(self, other: Holding) -> bool:
-        """Return whether this is still shown, or still holds, when `other` no longer does."""
+        """Return whether this entry still applies or is still shown when `other` no longer is."""
         ours, theirs = self.row, other.row
         if theirs.expires is not None and (
             ours.expires is None or expiry_time(ours.expires) > expiry_time(theirs.expires)
@@ -175,12 +173,12 @@ class Holding:
 
     @property
     def entry(self) -> Entry:
-        """The file as text; parsed at each call."""
+        """Return the file as text, parsed at each call."""
         return parse(self.data)
 
 
 def read_holding(place: Place, scope: Scope, row: CatalogEntry) -> Holding | None:
-    """The entry of a row as it is now; None where no file of its own can be read there.
+    """Return the current entry of a row, or None if its file cannot be read as a regular file.
 
     Cost: an open, a read and one query of the ledger.
     """
@@ -205,12 +203,12 @@ def read_holding(place: Place, scope: Scope, row: CatalogEntry) -> Holding | Non
 
 
 def may_see(judge: Judge, path: CanonicalPath) -> bool:
-    """Whether the policy lets anybody see the entry at `path`."""
+    """Return whether the policy lets any reader see the entry at `path`."""
     return judge.allows(Verb.LIST, path) and judge.allows(Verb.READ, path)
 
 
 def reason_to_keep(judge: Judge, path: CanonicalPath, held: Trust, request: Trust) -> str | None:
-    """Why an entry of trust `held` may not be removed by a request of trust `request`; None: it may."""
+    """Return why a request of trust `request` may not remove an entry of trust `held`, or None if it may."""
     try:
         judge.require_removal(path)
     except Refused as refused:

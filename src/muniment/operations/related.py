@@ -1,17 +1,19 @@
-"""What the memory holds that is like a fact: for the brief of a run, so that nothing is filed unseen.
+"""Find the entries that are similar to a fact, for the brief of a run, so that the run can update them.
 
-The candidates come from the search of recall, and are read and judged as there. What the run's policy does
-not let it see, what is held, has expired, speaks to an agent as it may not, or is of another scope, is none
-(E2 of `recall/recaller.py`). Each that a run goes by is a claim of it, whether a model is shown it or not.
+The candidates come from the search of recall, and are read and judged in the same way (E2 of
+`recall/recaller.py`). Excluded are entries that the run's policy hides, withheld and expired entries, entries
+with text that addresses an agent against the rules, and entries of other scopes. Each entry that a run
+depends on is a precondition of its commit, whether the model sees it or not.
 
-R1  Whoever asks relies on what an entry says where it is trusted as far as he is, and ends no sooner than the
-    fact, or the item of a list of facts, that says the same.
-R2  He may put a fact in its place where he is trusted as far as it is, the policy lets the run change it, and
-    neither ends.
-R3  A language model is shown what is trusted as far as whoever asks, or as a workspace: what agents and
-    strangers wrote speaks to nobody who is trusted more.
+R1  The requester relies on an entry for a fact if the entry has at least the requester's trust. It must not
+    end before the fact, or before the item of a list of facts with the same text.
+R2  A fact may replace an entry if the requester has at least the entry's trust, the policy lets the run
+    change the entry, and neither of them ends.
+R3  A language model sees entries with at least the requester's trust or at least workspace trust. Text of
+    agents and external authors does not reach a model for a requester with more trust.
 
-Apart from `remember.py`, which commits: this only reads. Attacked in tests/units/operations/test_related.py.
+Separate from `remember.py`, which commits: this module only reads. Attacked in
+tests/units/operations/test_related.py.
 """
 
 from __future__ import annotations
@@ -50,10 +52,11 @@ MAX_RELATED: Final = 8
 """Entries of a brief."""
 
 MAX_BODY_CHARS: Final = 4_000
-"""Characters of an entry that is related: a longer one is a document, which no fact is and none replaces."""
+"""Characters of a related entry; a longer one is a document, which is not a fact and is not replaced by one.
+"""
 
 _BEYOND: Final = 8
-"""Entries that are looked for beyond those that are wanted, as some may not be shown."""
+"""Extra candidates of the search, because some may be excluded."""
 
 
 _LINKED: Final = f"""
@@ -72,15 +75,15 @@ def related_to(
     patience: Patience,
     end_of: Callable[[str], End | None],
 ) -> tuple[Related, ...]:
-    """The entries that are like the fact of a brief, the nearest first; none in a run that may see nothing.
+    """Return the entries that are similar to the fact of a brief, the nearest first; none for a clean run.
 
     Args:
         brief: of the run.
-        request: the trust of whoever asks.
+        request: the trust of the requester.
         place: the memory.
         policy: of the run, which may be narrower than that of the place.
-        patience: until when to look.
-        end_of: asked when the fact ends, and each item of a list of facts.
+        patience: the deadline of the search.
+        end_of: returns when the fact ends, or an item of a list of facts.
 
     Raises:
         ManagedMemoryUnavailable, PathEscape, Cancelled, DeadlineExceeded: as `Shelf`.
@@ -103,7 +106,8 @@ def related_to(
         path = CanonicalPath(shelf.scope(reading.hit), reading.hit.key.rel)
         if len(reading.entry.body) <= MAX_BODY_CHARS:
             is_kept = PINNED in path.rel.split("/")[:-1] or not judge.allows(Verb.MODIFY, path)
-            is_kept = is_kept or brief.ends is not None  # Nobody would have it back when the fact ends.
+            # The old entry would not be restored when the fact ends.
+            is_kept = is_kept or brief.ends is not None
             found.append(_related(reading, path, ends, request, now, is_kept=is_kept))
     return tuple(found)
 
@@ -136,12 +140,15 @@ def _related(
 
 
 def gone_by(related: Iterable[Related]) -> dict[CanonicalPath, Digest]:
-    """Those that a run goes by: shown to a model, known to whoever asks, or his to replace."""
+    """Return the entries that the run depends on.
+
+    These are visible to a model, known to the requester, or replaceable.
+    """
     return {each.path: each.digest for each in related if each.is_shown or each.is_ours or each.sayings}
 
 
 def linked_entries(place: Place, done: CommitRow) -> tuple[SimilarEntry, ...]:
-    """Return the entries that may be recalled now and that the new entries of a commit are linked to.
+    """Return the recallable entries that the new entries of a commit are linked to.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be read.
@@ -156,11 +163,11 @@ def linked_entries(place: Place, done: CommitRow) -> tuple[SimilarEntry, ...]:
 
 
 def _may_speak(trust: Trust, request: Trust) -> bool:
-    """Whether a text may be put before the model of a request (R3)."""
+    """Return whether a text may be shown to the model of a request (R3)."""
     return trust.satisfies(request) or trust.satisfies(Trust.WORKSPACE)
 
 
 @cache
 def _stemmer() -> Stemmer:
-    """One for all runs of a process."""
+    """Return the stemmer of all runs of a process."""
     return Stemmer()

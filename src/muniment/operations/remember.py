@@ -1,19 +1,22 @@
-"""Remember: a fact goes in, a headless agent files it, the broker judges and commits.
+"""Remember a fact: a headless agent stores it, the broker judges and commits.
 
-1. The request is checked: content, scope, context mode; a secret in it ends it, or is taken out of it.
-2. The run's policy is the operator's, met with `clean` if asked for and with "writes only in this
-   scope" if one is given: a request can only narrow.
+1. The request is checked: content, scope, context mode. A secret in it is rejected or redacted.
+2. The run's policy is the operator's, restricted by `clean` if requested, and to writes in one scope if the
+   request has one: a request can only narrow it.
 3. A run: a worker, a model, at most six turns (`agent/runner.py`).
-4. `final_text` with changes is committed; every other end commits nothing (`_raise_unless_final`).
-5. If what the run rested on changed meanwhile, the run is repeated once within the same budget.
-6. What is committed, or was known already, holds the fact (`content/provenance.py`). Where what a model
-   proposed does not, or would wait for review in the place of somebody's words, the rules file the fact
-   verbatim. They also do so after any other end that the model caused, unless the operator wants that to be a
-   failure (`Place.on_model_failure`): wrong paths and names, three refusals, a refused change set, no usable
-   answer. A path that leads out (`operations/escapes.py`) fails the task. The result says so.
+4. If the run ends with `final_text` and has changes, they are committed; every other end commits nothing
+   (`_raise_unless_final`).
+5. If an entry that the run depends on changed in the meantime, the run is repeated once within the same
+   budget.
+6. The committed or already known text must contain the fact (`content/provenance.py`). If a model's proposal
+   does not, or if it would wait for review because it replaces another author's text, the rules store the
+   fact verbatim. They also do so after any other end that the model caused: wrong paths and names, three
+   denials, a denied change set, no valid response. If the operator prefers an error, the task fails instead
+   (`Place.on_model_failure`). A path that leads out (`operations/escapes.py`) fails the task. The result
+   reports it.
 
-What happened is read from the committed change-set, never from the model's words: whatever a result, an error
-or a record says is code's sentence. Only who asks for it is told the model's last words, as data.
+The outcome is read from the committed change set, never from the model's words: code writes every text in a
+result, an error or a record. The model's last words are returned only on request, as data.
 """
 
 from __future__ import annotations
@@ -88,7 +91,7 @@ from muniment.store.upkeep import trusts_shown
 from muniment.types import RememberRequest, RememberResult
 from muniment.types.results import superseded_by
 
-CHATTER: Final = "nothing to keep: it is only thanks, a greeting, or a yes or no"
+CHATTER: Final = "nothing to remember: it is only thanks, a greeting, or a yes or no"
 
 
 def remember(
@@ -100,15 +103,15 @@ def remember(
     observe: Observer = lambda _: None,
     witness: Witness = lambda _: None,
 ) -> RememberResult:
-    """Carry out one request; what goes wrong is in the result's `error`, never raised.
+    """Carry out one request; errors are returned in the result's `error`, never raised.
 
     Args:
-        request: what to remember, from an untrusted caller.
-        place: the policy and the roots; they stay the caller's.
-        model: what decides where the fact belongs.
-        cancel: ends the run early; once the commit has begun to write it runs to its end.
-        observe: told of every tool call.
-        witness: told of every message between model and run. It must not raise.
+        request: the fact to remember, from an untrusted caller.
+        place: the policy and the roots; the caller closes them.
+        model: decides which entry contains the fact.
+        cancel: cancels the run; a commit that has begun to write is completed.
+        observe: called with every tool call.
+        witness: called with every message between model and run. It must not raise.
     """
     with own_cancel(cancel) as cancelling, span("task", kind=KIND) as task_span:
         job = RememberJob(request, place, model, cancelling, observe, witness)
@@ -122,7 +125,7 @@ def remember(
 
 
 def _remember(task: RememberJob) -> RememberResult:
-    """Steps 1 to 6."""
+    """Run steps 1 to 6."""
     _refuse_secret(task.request, task.place)
     task.content = check_content(task.request.content)
     earlier = task.find_earlier(task.place.state.keyed(task.content))
@@ -138,7 +141,7 @@ def _remember(task: RememberJob) -> RememberResult:
         events.emit("remember_by_rules", task_id=task.id, model=task.model.name)
         why = on_one_line(str(failure))
         how = model_failure(task.model.name, why)
-        task.notes.append(f"{how}; the rules filed the fact as it is; {MODEL_ADVICE}")
+        task.notes.append(f"{how}; the rules stored the fact verbatim; {MODEL_ADVICE}")
     task.model = RuleWriter()
     task.budget.renew(policy.limits)
     return _as_items_or_one(task, brief, policy)
@@ -152,7 +155,7 @@ def _repeated(task: RememberJob, done: CommitRow) -> RememberResult:
     return replace(
         result,
         status="completed",
-        summary=f"saved before by this task: {', '.join(paths) or 'what was erased since'}",
+        summary=f"already saved by this task: {', '.join(paths) or 'erased since'}",
         repeated=True,
         files_touched=paths,
         touched_scopes=done.touched_scopes,
@@ -174,7 +177,7 @@ def _public_error(task: RememberJob, problem: MunimentError | ModelError) -> Mun
             return RememberPathEscape(problem.via, requested, problem.tool)
         case RememberRefused() if isinstance(problem.__cause__, Refusal | ToolError):
             told = _reason(stopped(problem.__cause__))
-            return RememberRefused(f"the change-set was refused: {told}")
+            return RememberRefused(f"the change set was denied: {told}")
         case WorkerLost():
             return failed(str(problem))
         case _:
@@ -182,7 +185,7 @@ def _public_error(task: RememberJob, problem: MunimentError | ModelError) -> Mun
 
 
 def _event_fields(result: RememberResult) -> dict[str, object]:
-    """Return the fields of the event of its end."""
+    """Return the fields of the event at the end of a task."""
     escape = result.error if isinstance(result.error, PathEscape) else None
     return {
         "run": RUN_NAME,
@@ -199,18 +202,18 @@ def _event_fields(result: RememberResult) -> dict[str, object]:
 
 
 def _refuse_secret(request: RememberRequest, place: Place) -> None:
-    """Refuse what was queued without its secret, unless the policy is content with the rest."""
+    """Reject a fact that was queued without its secret, unless the policy accepts the rest."""
     if request.secret is not None and (not request.content or place.policy.content.secrets != "redact"):
-        raise RememberRefused("refused: the text holds what looks like a secret; leave it out")
+        raise RememberRefused("rejected: the text contains what looks like a secret; remove it")
 
 
 def _prepare(task: RememberJob, fact: str) -> tuple[Brief, Policy]:
-    """Step 1, but for the fact itself, and step 2."""
+    """Run step 2, and the part of step 1 that does not concern the fact."""
     request, place = task.request, task.place
     if request.context not in list(ContextMode):
         known = ", ".join(ContextMode)
         raise InvalidContent(
-            f"there is no context mode {request.context!r}; there are {known}", code="invalid_context_mode"
+            f"invalid context mode {request.context!r}: use one of {known}", code="invalid_context_mode"
         )
     context = ContextMode(request.context)
     task.ends = read_end(request, fact)
@@ -229,29 +232,32 @@ def _prepare(task: RememberJob, fact: str) -> tuple[Brief, Policy]:
 
 
 def _without_secrets(fact: str, policy: Policy) -> str:
-    """What a model may be told of a fact: what it has not seen it puts into no name and no title."""
+    """Return a fact as a model may see it, without secrets.
+
+    A model cannot put a secret that it never saw into a name or title.
+    """
     if policy.content.secrets == "redact":
         fact = redacted(fact)
     if (found := find_secret(fact.encode(), "")) is not None:
-        what = f"line {found.line} holds what looks like a secret ({found.rule}); leave it out"
-        raise RememberRefused(f"refused: {what}")
+        what = f"line {found.line} contains what looks like a secret ({found.rule}); remove it"
+        raise RememberRefused(f"rejected: {what}")
     return fact
 
 
 def _as_items_or_one(task: RememberJob, brief: Brief, policy: Policy) -> RememberResult:
-    """By the rules a list of facts is filed item by item, or whole where that cannot be."""
+    """Run the attempts; if the rules cannot store a list of facts item by item, store it as one entry."""
     try:
         return _attempts(task, brief, policy)
     except (JobFailed, RememberRefused, RememberNoUpdate):
         if not (task.is_by_rules and separate_items(brief.fact)):
             raise
-        task.notes.append("the facts of the list could not be filed each by itself; they are one entry")
+        task.notes.append("the facts of the list could not be stored one by one; they are one entry")
     task.budget.renew(policy.limits)
     return _attempts(task, replace(brief, is_one=True), policy)
 
 
 def _attempts(task: RememberJob, brief: Brief, policy: Policy) -> RememberResult:
-    """Step 5: retry at most once, after a conflict, with what is left of the budget."""
+    """Run step 5: retry at most once, after a conflict, with the rest of the budget."""
     try:
         return _attempt(task, brief, policy)
     except StoreConflict as problem:
@@ -264,7 +270,7 @@ def _attempts(task: RememberJob, brief: Brief, policy: Policy) -> RememberResult
 
 
 def _attempt(task: RememberJob, brief: Brief, policy: Policy) -> RememberResult:
-    """Steps 3 and 4, once."""
+    """Run steps 3 and 4 once."""
     place, patience = task.place, Patience(task.budget.deadline, task.cancel)
     brief = replace(brief, related=related_to(brief, task.trust, place, policy, patience, task.end_of))
     with Sandbox.for_run(
@@ -277,7 +283,7 @@ def _attempt(task: RememberJob, brief: Brief, policy: Policy) -> RememberResult:
         patience=patience,
         shown=gone_by(brief.related),
     ) as box:
-        task.held = box.held  # Before the model is asked anything.
+        task.held = box.held  # Before the first turn of the model.
         runner = Runner(
             task.model,
             box.call,
@@ -308,7 +314,7 @@ def _judged(
     indexes: Collection[Scope],
     scopes: RunScopes,
 ) -> RememberResult:
-    """Commit what a finished run proposed, or return what else became of it."""
+    """Commit the proposal of a finished run, or return the other outcome of the run."""
     done = _filed_or_refused(task, brief, box, outcome, indexes)
     if (earlier := task.find_quicker(done)) is not None:
         return _repeated(task, earlier)
@@ -323,7 +329,7 @@ def _judged(
 def _filed_or_refused(
     task: RememberJob, brief: Brief, box: Sandbox, outcome: RunOutcome, indexes: Collection[Scope]
 ) -> Commit:
-    """Commit as `_filed`; a proposal that is refused is a failure of the model that made it."""
+    """Commit as `_filed`; treat a denied proposal as a failure of its model."""
     try:
         return _filed(task, brief, box, outcome, indexes)
     except RememberRefused as refused:
@@ -338,12 +344,12 @@ def _filed_or_refused(
 def _filed(
     task: RememberJob, brief: Brief, box: Sandbox, outcome: RunOutcome, indexes: Collection[Scope]
 ) -> Commit:
-    """Commit what a run proposed that was shown some indexes, in the words of the fact as far as it can be.
+    """Commit the proposal of a run that saw some indexes, in the words of the fact as far as possible.
 
     Raises:
-        FallBackToRules: it does not hold the fact, or words of a model would wait for review in the place of
-            somebody's though the rules could file the fact.
-        Whatever `Sandbox.commit` does.
+        FallBackToRules: it does not contain the fact, or it would wait for review because a model's words
+            replace another author's, although the rules could store the fact.
+        Exception: as `Sandbox.commit`.
     """
     words = FactWords(task, brief.fact, brief.related)
     task.similar = words.similar
@@ -376,7 +382,10 @@ def _filed(
 
 
 def _run_scopes(task: RememberJob, brief: Brief, policy: Policy) -> RunScopes:
-    """Return the scopes of a run; one without a directory counts as open unless the request excludes it."""
+    """Return the scopes of a run.
+
+    A scope without a directory counts as writable unless the request excludes it.
+    """
     roots = task.place.roots
     absent = () if task.request.scope else (scope for scope in policy.scopes if scope not in roots)
     folders = [str(roots[scope].trusted_path) for scope in brief.writable]
@@ -384,24 +393,24 @@ def _run_scopes(task: RememberJob, brief: Brief, policy: Policy) -> RunScopes:
 
 
 def _raise_unless_final(task: RememberJob, outcome: RunOutcome, scopes: RunScopes) -> None:
-    """The table of how a run ended and what becomes of it; only `final_text` goes on."""
+    """Map the end of a run to its outcome: return for `final_text`, raise for all others."""
     if outcome.ended_by not in {"final_text", "deadline", "cancelled", "worker_lost"}:
         _raise_escape(task, outcome, scopes)
     match outcome.ended_by:
         case "final_text":
             return
         case "escape":
-            error = outcome.escape or failed("the agent tried to escape")
+            error = outcome.escape or failed("the agent tried to leave the memory")
             raise task.choose_failure(error, "it gave an invalid path")
         case "refusals":
-            why = "it was refused three times"
+            why = "three of its calls were denied"
             raise task.choose_failure(RememberRefused(task.blame_model(why)), why)
         case "deadline":
-            raise JobTimeout("the time of the task ran out; nothing was written", code="remember_timeout")
+            raise JobTimeout("the task exceeded its time limit; nothing was written", code="remember_timeout")
         case "cancelled":
             raise Cancelled("nothing was written")
         case "turns":
-            why = "it used up its turns without finishing"
+            why = "it used all its turns without finishing"
             told = task.blame_model(why)
             raise task.choose_failure(JobFailed(told, code="remember_failed", reason=told), why)
         case "model_error":
@@ -414,11 +423,11 @@ def _raise_unless_final(task: RememberJob, outcome: RunOutcome, scopes: RunScope
 def _raise_escape(task: RememberJob, outcome: RunOutcome, scopes: RunScopes) -> None:
     """Raise if a run that commits nothing tried to leave the memory; the rules do not store the fact then.
 
-    `operations.escapes` says which paths lead out. A call that only reads counts if refusals ended the run.
+    `operations.escapes` defines which paths lead out. A read counts only if denials ended the run.
 
     Raises:
         PathEscape: a write leads out.
-        RememberRefused: refusals ended the run, and a read leads out or a write leads to another scope.
+        RememberRefused: denials ended the run, and a read leads out or a write leads to another scope.
         JobError: a write leads to another scope than that of the request.
     """
     writes = [each for each in outcome.denied if each.tool in WRITING_TOOLS]
@@ -426,10 +435,10 @@ def _raise_escape(task: RememberJob, outcome: RunOutcome, scopes: RunScopes) -> 
         raise escape
     is_elsewhere = any(each.outcome.rule == REQUEST_SCOPE for each in writes)
     if outcome.ended_by == "refusals" and (is_elsewhere or find_escape(outcome.denied, scopes)):
-        raise RememberRefused(task.blame_model("it was refused three times"))
+        raise RememberRefused(task.blame_model("three of its calls were denied"))
     if is_elsewhere:
         raise JobError(
-            f"the agent found no place for this in scope {task.request.scope!r}; try without a scope",
+            f"the agent could not store this in scope {task.request.scope!r}; try without a scope",
             code="remember_scope_mismatch",
         )
 
@@ -437,12 +446,12 @@ def _raise_escape(task: RememberJob, outcome: RunOutcome, scopes: RunScopes) -> 
 def _without_changes(
     task: RememberJob, outcome: RunOutcome, known: Collection[str], scopes: RunScopes
 ) -> RememberResult:
-    """The agent finished and proposed nothing: known already, refused, or idle."""
+    """Return the result of a run without a proposal: already known, denied or idle."""
     if known:
         summary = f"{ALREADY_KNOWN}: {', '.join(sorted(known))}"
         if task.request.expires is not None:
             task.notes.append(
-                "it was known already, and was given no end by this: forget it first, or write one into it"
+                "the fact was already known, and its end was not changed: forget it first, or edit the entry"
             )
         said = _detail(task, outcome)
         return replace(task.result(), status="completed", summary=summary, unchanged=True, detail=said)
@@ -455,8 +464,8 @@ def _without_changes(
     if refused:
         paths = [each.path for each in outcome.denied if each.outcome is refused[-1]]
         is_named_wrong = bool(paths) and refused[-1].rule == NO_GRANT and not paths[0].endswith(FILE_SUFFIX)
-        why = "it named a file without .md at the end" if is_named_wrong else _reason(refused[-1])
-        raise task.choose_failure(RememberRefused(f"refused: {task.blame_model(why)}"), why)
+        why = "it used a file name that does not end with .md" if is_named_wrong else _reason(refused[-1])
+        raise task.choose_failure(RememberRefused(f"denied: {task.blame_model(why)}"), why)
     why = "it proposed no change"
     raise task.choose_failure(RememberNoUpdate(task.blame_model(why)), why)
 
@@ -481,7 +490,7 @@ def _committed(task: RememberJob, outcome: RunOutcome, done: Commit) -> Remember
 
 
 def _detail(task: RememberJob, outcome: RunOutcome) -> str | None:
-    """The model's last words as data, where they were asked for."""
+    """Return the model's last words as data, if requested."""
     return quoted(outcome.final_text, fence_token()) if task.request.detail else None
 
 
@@ -490,9 +499,10 @@ def _was_refused(outcome: Outcome) -> bool:
 
 
 def _known_entries(task: RememberJob, box: Sandbox, outcome: RunOutcome) -> dict[str, str]:
-    """The entries that the agent read and that its last words name: text by names without links.
+    """Return the entries that the agent read and that its last words cite: text by path without links.
 
-    No others than whoever asks may rely on: trusted as far as he is, and not to end before the fact does.
+    Only entries that the caller may rely on count: of at least the caller's trust, and not ending before the
+    fact.
     """
     place, known = task.place, dict[str, str]()
     for shown in outcome.read:
@@ -511,14 +521,17 @@ def _known_entries(task: RememberJob, box: Sandbox, outcome: RunOutcome) -> dict
 
 
 def _reason(outcome: Outcome) -> str:
-    """Why a call was stopped, in words of ours: what a refusal quotes of a path is the model's."""
+    """Return why a call was denied, in a text of this program.
+
+    A path quoted in a denial comes from the model.
+    """
     match outcome.code:
         case "refused":
-            return f"the policy does not allow it (rule {outcome.rule!r})"
+            return f"the policy denies it (rule {outcome.rule!r})"
         case "bad_name":
-            return "the agent chose a name that no entry may have"
+            return "the agent chose an invalid name for an entry"
         case "path_escape":
-            return f"the agent asked for what lies outside the memory ({outcome.via})"
+            return f"the agent requested a path outside the memory ({outcome.via})"
         case _:
             return own(outcome.text, f"gate {outcome.rule!r}")
 
@@ -526,7 +539,7 @@ def _reason(outcome: Outcome) -> str:
 def _least_shown(
     place: Place, box: Sandbox, words: FactWords, indexes: Collection[Scope]
 ) -> Callable[[], Trust | None]:
-    """Asks for the least trust of all that a run was shown; None: nothing."""
+    """Return a function that returns the lowest trust of all text that a run saw, or None."""
 
     def least() -> Trust | None:
         made = {change.path for change in box.changes() if change.kind == "create"}
@@ -540,12 +553,12 @@ def _least_shown(
 
 
 def _trust_at(place: Place, box: Sandbox, path: CanonicalPath, made: Collection[str]) -> Trust | None:
-    """The trust of what stands at a path that was shown; None where the run had written that itself."""
+    """Return the trust of the file at a displayed path, or None if the run wrote that file itself."""
     try:
         found = box.without_links(path)
         content = place.read(found)
     except (PathEscape, Refusal, ToolError):
-        # It went since: nobody can say any more who it came from.
+        # It was deleted since, so its origin is unknown.
         return None if path.text in made else Trust.EXTERNAL
     return place.trust_at(found, content)
 

@@ -1,4 +1,4 @@
-"""The state of a remember over its attempts, and which of its failures fall back to the rules."""
+"""The state of a remember over its attempts, and the failures that fall back to the rules."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ EXPIRY_CHARS: Final = 32
 
 
 class FallBackToRules(Exception):
-    """The model failed to file the fact, and the rules do so. The message says why."""
+    """The model failed to store the fact, and the rules do it. The message contains the reason."""
 
 
 class RememberJob(Job):
-    """What stays the same over the attempts of one request.
+    """The state of one request that stays the same over its attempts.
 
     Attributes:
         ends: when the fact ends; None: never.
-        held: what held the worker of the last run; None: it came to none.
+        held: the confinement of the last run's worker; None: the run did not start a worker.
         similar: entries that the new ones of the last run are linked to, by path.
     """
 
@@ -58,7 +58,7 @@ class RememberJob(Job):
         self.similar: Mapping[str, SimilarEntry] = {}
 
     def result(self) -> RememberResult:
-        """Return the result of a task that wrote nothing so far."""
+        """Return the result of a task that has not written anything."""
         members = self.members() | {"notes": (*self.place.advice, *self.notes)}
         return RememberResult(
             **members,
@@ -69,49 +69,52 @@ class RememberJob(Job):
         )
 
     def require_fact(self, fact: str, texts: Collection[str]) -> None:
-        """Step 6: raise where what was written or named does not hold `fact`; the rules may hold a part."""
+        """Check that the written or cited texts contain `fact` (step 6).
+
+        If the rules stored a list of facts, the texts must contain all its items.
+        """
         if not self.is_by_rules:
             if not holds(tuple(texts), fact):
-                raise FallBackToRules("what it wrote or named does not hold the fact")
+                raise FallBackToRules("the text that it wrote or cited does not contain the fact")
             return
         items = set(map(comparable, separate_items(fact)))
         is_whole = any(text.strip() == fact.strip() for text in texts)
         if not is_whole and not items <= set().union(*map(sayings, texts)):
-            raise failed("a part of the list could not be filed; nothing was written")
+            raise failed("a part of the list could not be stored; nothing was written")
 
     def blame_model(self, why: str) -> str:
-        """Return the message of an error that names the model as the cause, and the way out."""
+        """Return an error message that gives the model as the cause, and what to do."""
         if self.is_by_rules:
             return f"{why}; nothing was written"
         return f"{model_failure(self.model.name, why)}; nothing was written; {MODEL_ADVICE}"
 
     def choose_failure(self, error: MunimentError, why: str) -> Exception:
-        """Return what to raise if the model failed: the error, or that the rules do its work."""
+        """Return the exception to raise if the model failed: `error`, or a fall back to the rules."""
         is_final = self.is_by_rules or self.place.on_model_failure == "fail"
         return error if is_final else FallBackToRules(why)
 
     def replacement_error(self) -> Exception:
-        """Return what to raise if something would replace an entry that it may not replace."""
+        """Return the exception to raise if a change would replace an entry that it may not replace."""
         if self.is_by_rules:
-            return RememberRefused("refused: what ends is an entry of its own")
-        return FallBackToRules("it would have put its own words in the place of an entry")
+            return RememberRefused("denied: a fact that ends must be a separate entry")
+        return FallBackToRules("it would have replaced an entry with text that is not from the fact")
 
     def end_of(self, text: str) -> End | None:
-        """Return when a text ends: a fact of a list by its own words, unless the caller said when."""
+        """Return when a text ends: an item of a list by its own text, unless the caller gave an end."""
         content = redacted(self.content) if self.place.policy.content.secrets == "redact" else self.content
         if self.request.expires is None and comparable(text) in map(comparable, separate_items(content)):
             return find_text_end(text.strip())
         return self.ends
 
     def lasts(self, content: bytes) -> bool:
-        """Return whether an entry is shown as long as the fact, or as the facts of a list that it says."""
+        """Return whether an entry does not end before the fact, or the items of a list in it."""
         entry, items = parse(content), separate_items(self.content)
         said = [item for item in items if comparable(item) in sayings(entry.body)]
         return all(entry.lasts(self.end_of(each)) for each in said or [self.content])
 
 
 def failed(message: str) -> JobFailed:
-    """Return the error of a remember that failed."""
+    """Return the error of a failed remember."""
     return JobFailed(message, code="remember_failed")
 
 
@@ -120,11 +123,11 @@ def body_of(content: bytes) -> str:
     try:
         return parse(decode(content)).body
     except ToolError:
-        return ""  # The gates say so.
+        return ""  # The gates report this error.
 
 
 def read_end(request: RememberRequest, fact: str) -> End | None:
-    """Return when a fact ends: as the caller says, or else as its words say; nobody else decides."""
+    """Return when a fact ends: as the caller requested, or else by its own text."""
     if request.expires is None:
         return find_text_end(fact)
     try:
@@ -138,6 +141,6 @@ def read_end(request: RememberRequest, fact: str) -> End | None:
 
 
 def find_text_end(text: str) -> End | None:
-    """Return when a text says that it ends, if it does."""
+    """Return the end that a text states, if any."""
     day = find_end(text, local_day())
     return None if day is None else End(day)

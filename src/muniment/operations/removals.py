@@ -1,7 +1,7 @@
-"""Entries that jobs removed, as results name them, also of a commit that was made before.
+"""Entries that jobs removed, as results list them, also for a commit from the past.
 
-Of a commit that is long done this is what its bytes and the policy of today tell: of two items of a list that
-say the same it may name the other one, and of what was erased since it says nothing.
+For a past commit the list is derived from its stored bytes and today's policy. It may report the other one of
+two items of a list with the same text, and it omits bytes that were erased since.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _BREAK: Final = re.compile("\r\n|\n|\r")
 
 
 def removal(path: CanonicalPath, entry: Entry, said: str) -> RemovedEntry:
-    """An entry, or a part of one, as it is told that it went.
+    """Return an entry, or a part of one, as results report its removal.
 
     Args:
         path: of the entry.
-        entry: as it was.
-        said: its name, or the text of the part; only the start of it is told.
+        entry: the entry before the removal.
+        said: its name, or the text of the part; only the start is reported.
     """
     start = said[: 10 * MAX_DESCRIPTION_CHARS]
     return RemovedEntry(topic_of(entry), shortened(one_line(start), MAX_DESCRIPTION_CHARS), path.text)
 
 
 def removals(path: CanonicalPath, entry: Entry, parts: Sequence[Item]) -> Iterator[RemovedEntry]:
-    """Some parts of an entry as it is told that they went, each with its lines."""
+    """Return some parts of an entry as results report their removal, each with its line number."""
     behind = len(entry.text) - len(entry.body)
     ends = [found.end() for found in _BREAK.finditer(entry.text)] if parts else []
     for part in parts:
@@ -52,23 +52,23 @@ def removals(path: CanonicalPath, entry: Entry, parts: Sequence[Item]) -> Iterat
 
 
 def topic_of(entry: Entry) -> str:
-    """The type of an entry; of one that says none what most of those are."""
+    """Return the type of an entry, or `reference` (the most common type) if it has none."""
     return entry.type or EntryType.REFERENCE
 
 
 def topics_of(changes: Iterable[ChangeRow]) -> tuple[str, ...]:
-    """The topics of what a commit changed, sorted, each once; as far as its bytes are known."""
+    """Return the topics of the entries that a commit changed, sorted, if their bytes are known."""
     known = (each.change.before or each.change.after for each in changes if not each.is_erased)
     return tuple(sorted({topic_of(parse(data)) for data in known if data is not None}))
 
 
 def forgotten_by(place: Place, done: CommitRow) -> tuple[RemovedEntry, ...]:
-    """The entries and items that the commit of a forget removed, as far as their bytes are known."""
+    """Return the entries and items that the commit of a forget removed, if their bytes are known."""
     return tuple(each for item in done.changes if not item.is_erased for each in _of_change(place, item))
 
 
 def expired_by(place: Place, done: CommitRow) -> frozenset[str]:
-    """The paths that the commit of a dream removed because their time was over, as far as that is known."""
+    """Return the paths that the commit of a dream removed because they had expired, if that is known."""
     found: set[str] = set()
     for item in done.changes:
         path, before = item.change.path, item.change.before
@@ -91,7 +91,7 @@ def _of_change(place: Place, item: ChangeRow) -> Iterator[RemovedEntry]:
 
 
 def _name(place: Place, item: ChangeRow, data: bytes) -> str:
-    """The name of an entry; of one whose text is held back that of its file."""
+    """Return the name of an entry, or the name of its file if its text is withheld."""
     path = item.change.path
     is_ours = source_of(place.state, item.root, path.rel, digest(data)) is not None
     if not is_ours and held_for(data, path.text, place.policy.trust_of(path.scope)) is not None:
@@ -100,7 +100,7 @@ def _name(place: Place, item: ChangeRow, data: bytes) -> str:
 
 
 def _gone(items: Sequence[Item], left: Sequence[Item]) -> Iterator[Item]:
-    """Those of `items` that are not among `left`, which has the others in the same order."""
+    """Return the items that are not in `left`, which has the remaining ones in the same order."""
     rest = list(left)
     for each in items:
         if rest and rest[0].own.strip() == each.own.strip():
@@ -110,9 +110,9 @@ def _gone(items: Sequence[Item], left: Sequence[Item]) -> Iterator[Item]:
 
 
 def preview_digest(place: Place, kind: str, change_sets: Iterable[ChangeSet]) -> str | None:
-    """Return the digest of exactly what would change; None: nothing would.
+    """Return the digest of exactly the changes that would be made, or None without changes.
 
-    It is keyed, so that nobody can make it who was not shown the preview.
+    The digest is keyed: a caller can only know it from the preview.
     """
     every = (change for change_set in change_sets for change in change_set.changes)
     changes = [[each.path.text, each.base, each.digest] for each in every]
@@ -120,14 +120,14 @@ def preview_digest(place: Place, kind: str, change_sets: Iterable[ChangeSet]) ->
 
 
 def check_preview(wanted: str | None, found: str | None, *, is_dry: bool) -> None:
-    """Refuse to change something else than the preview showed whose digest a request names.
+    """Check that the changes are those of the preview whose digest a request contains.
 
     Raises:
-        JobError: what would change now has another digest; `preview_changed`.
+        JobError: the changes have another digest now; `preview_changed`.
     """
     if not is_dry and wanted not in {None, found}:
         raise JobError(
-            "what would go now is not what the preview of this digest showed; nothing was removed; "
-            "look at a preview again, and give its digest",
+            "the entries to remove changed since the preview with this digest; nothing was removed; "
+            "request a new preview, and send its digest",
             code="preview_changed",
         )

@@ -1,4 +1,4 @@
-"""The checks of the texts of requests, and their limits."""
+"""Validation of the texts of requests, and their limits."""
 
 from __future__ import annotations
 
@@ -14,56 +14,57 @@ MAX_TASK_CHARS: Final = 100
 """Characters of a task's id."""
 
 MAX_QUERY_BYTES: Final = MAX_FACT_BYTES
-"""Bytes of a query: whoever wants a fact forgotten may send the fact."""
+"""Bytes of a query, as many as a fact may have: a caller may forget a fact by sending its text."""
 
 MAX_QUERY_WORDS: Final = 64
-"""Significant words of a query: some sentences. All of them are looked for in every entry."""
+"""Significant words of a query, enough for a few sentences. Every entry is searched for all of them."""
 
 SHOWN_PATHS: Final = 10
-"""Paths that an error names, or an answer as near; a preview names all that would go."""
+"""Paths that an error lists, or a response as near matches; a preview lists every path that would be removed.
+"""
 
 
 def check_content(content: str) -> str:
     """Return `content` trimmed, without needless invisible characters, with U+FFFD for lone surrogates.
 
     Raises:
-        InvalidContent: it is empty, too long, or holds NUL or too many combining marks in a row.
+        InvalidContent: the text is empty or too long, or contains NUL or too many combining marks in a row.
     """
     fact = drop_invisible(whole_text(content)).strip()
     if not fact:
-        raise InvalidContent("there is nothing to remember: the text is empty")
+        raise InvalidContent("the fact is empty: pass the text to remember")
     if "\0" in fact:
-        raise InvalidContent("the text holds a NUL character")
+        raise InvalidContent("the text contains a NUL character; remove it")
     size = bytes_of(fact)
     if size > MAX_FACT_BYTES:
         raise InvalidContent(f"the text has {size} bytes; a fact may have {MAX_FACT_BYTES}")
     if overlong_run(fact) is not None:
-        raise InvalidContent(f"the text holds more than {MAX_MARKS} combining marks in a row; leave them out")
+        raise InvalidContent(f"the text contains more than {MAX_MARKS} combining marks in a row; remove them")
     return fact
 
 
 def check_query(query: str, purpose: str = "recall") -> str:
-    """Return `query` as `check_content` returns a fact.
+    """Validate `query` like a fact (`check_content`) and return it.
 
     Args:
         query: any text.
         purpose: a verb for the message.
 
     Raises:
-        InvalidContent: it is empty, which the message says, or as `check_content`.
+        InvalidContent: the query is empty (with a message for this case), or `check_content` rejects it.
     """
     if not query.strip():
-        raise InvalidContent(f"the query is empty: say what to {purpose}")
+        raise InvalidContent(f"the query is empty: describe what to {purpose}")
     return check_content(query)
 
 
 def bytes_of(text: str) -> int:
-    """How many bytes of UTF-8 a text has.
+    """Return the number of UTF-8 bytes of a text.
 
     Raises:
-        InvalidContent: none, since it holds half a character.
+        InvalidContent: the text contains a lone surrogate.
     """
     try:
         return len(text.encode())
     except UnicodeEncodeError:
-        raise InvalidContent("the text is not valid Unicode: it holds half of a character pair") from None
+        raise InvalidContent("the text is not valid Unicode: it contains a lone surrogate") from None

@@ -1,12 +1,12 @@
-"""Approves a pending change-set: the owner's yes to exactly what was shown.
+"""Approve a pending review: the owner accepts exactly the displayed change set.
 
-A1 The digest names the final text, what it rests on, the trusts and roots, and the policy as it is now.
-   Another digest approves nothing.
-A2 The judge runs again: paths, quotas, secrets and every other content gate hold as ever. An approval answers
-   only what asked for it.
-A3 What it rests on must still be so; else nothing is written, and the change-set stays pending.
-A4 It commits at most once, under a task of its own, with the trusts that were shown; what is said of it is
-   what the ledger says, also where something fails after its commit.
+A1 The digest covers the final text, its preconditions, the trusts and roots, and the current policy. Another
+   digest approves nothing.
+A2 The judge runs again: paths, quotas, secrets and every other content gate apply as always. An approval only
+   satisfies the reasons for the review.
+A3 The preconditions must still be true; otherwise nothing is written, and the review stays pending.
+A4 It commits at most once, under a separate task, with the displayed trusts. Its result is read from the
+   ledger, also if an operation fails after the commit.
 """
 
 from __future__ import annotations
@@ -79,34 +79,34 @@ from muniment.types import (
 
 # -- history -----------------------------------------------------------------------------------------
 #
-# What became of the memory of a place: its history, and where a file comes from.
+# The history of a memory, and the origin of a file.
 
 
 STATES: Final[Mapping[str, str]] = {
-    "committed": "is as this task left it",
+    "committed": "is unchanged since this task",
     "edited": "was edited by hand since this task",
     "foreign": "was not written by Muniment; it has the trust of its scope",
     "removed": "was removed by this task",
-    "missing": "was there after this task, and went by hand since",
+    "missing": "existed after this task, and was removed by hand since",
 }
-"""What to say of a file by `Origin.state`."""
+"""The text about a file, by `Origin.state`."""
 
 BECAME: Final[Mapping[ChangeKind, str]] = {"create": "new", "modify": "changed", "delete": "removed"}
-"""What to say of it by `Change.kind`."""
+"""The text about a file, by `Change.kind`."""
 
 
 def history_of(
     place: Place, unsafe_path: str | None = None, limit: int = MAX_STEPS
 ) -> tuple[CommittedStep, ...]:
-    """What was committed to the roots that are bound here, the newest first; see `store.ledger.history`.
+    """Return the commits to the bound roots, the newest first; see `store.ledger.history`.
 
     Args:
-        place: where.
-        unsafe_path: a file, directory or scope; None: all of it.
-        limit: how many steps at most.
+        place: the bound roots and the state.
+        unsafe_path: a file, directory or scope; None: the whole memory.
+        limit: the maximum number of steps.
 
     Raises:
-        PathEscape, Refusal: it is no path of the memory.
+        PathEscape, Refusal: not a path of the memory.
         ManagedMemoryUnavailable: the state cannot be used.
     """
     unsafe_path = None if unsafe_path is None else path_of_address(unsafe_path).removesuffix("/")
@@ -115,12 +115,12 @@ def history_of(
 
 
 def why_of(place: Place, unsafe_path: str) -> Origin:
-    """Where a file comes from, and whether it still is what was committed.
+    """Return the origin of a file, and whether it still is as committed.
 
     Raises:
-        PathEscape, Refusal: it is no path of the memory, or what stands there is no plain file.
-        NotFound: nothing is there, nor was it.
-        Erased: what was there was erased.
+        PathEscape, Refusal: not a path of the memory, or not a plain file.
+        NotFound: the file does not exist and never did.
+        Erased: the file was erased.
         ToolError: it cannot be read.
         ManagedMemoryUnavailable: the state cannot be used.
     """
@@ -133,10 +133,10 @@ def why_of(place: Place, unsafe_path: str) -> Origin:
 
 
 def content_of(place: Place, unsafe_path: str, task: str) -> bytes | None:
-    """The bytes of a file as a task left it; None if it removed the file.
+    """Return the bytes of a file after a task, or None if the task removed it.
 
     Raises:
-        PathEscape, Refusal: it is no path of the memory.
+        PathEscape, Refusal: not a path of the memory.
         NotFound: the task did not change it.
         Erased: the bytes are no longer known.
         ManagedMemoryUnavailable: the state cannot be used.
@@ -146,7 +146,10 @@ def content_of(place: Place, unsafe_path: str, task: str) -> bytes | None:
 
 
 def diff_of(place: Place, unsafe_path: str, task: str) -> tuple[str, ...]:
-    """What a task changed in a file, line by line, as a review shows it. Raises as `content_of`."""
+    """Return the changes of a task to a file, line by line.
+
+    The format is that of a review. Raises as `content_of`.
+    """
     path = place.path(unsafe_path)
     key = place.key(path.scope)
     before = content_before(place.state, key, path, task)
@@ -157,13 +160,13 @@ def diff_of(place: Place, unsafe_path: str, task: str) -> tuple[str, ...]:
 
 
 def waiting(place: Place) -> tuple[Pending, ...]:
-    """What waits at a place: of nothing but the roots that are bound there."""
+    """Return the pending reviews of a memory that only concern its bound roots."""
     keys = place.scopes_by_key().keys()
     return tuple(each for each in pending(place.state) if keys >= set(each.roots.values()))
 
 
 def list_reviews(place: Place) -> tuple[Review, ...]:
-    """List what waits at a place, as the library and the daemon return it."""
+    """List the pending reviews of a memory, as the library and the daemon return them."""
     return tuple(
         Review(
             review_id=each.id,
@@ -177,11 +180,11 @@ def list_reviews(place: Place) -> tuple[Review, ...]:
 
 
 def show(review_id: str, place: Place) -> ReviewShown:
-    """What waits, as it would be approved now.
+    """Return a pending review as it would be approved now.
 
     Raises:
-        NotFound, ReviewClosed: there is nothing to decide.
-        InvalidScope: it is about other directories.
+        NotFound, ReviewClosed: no such pending review.
+        InvalidScope: it concerns other directories.
         ManagedMemoryUnavailable: the state cannot be used.
     """
     held = load(place.state, review_id)
@@ -201,22 +204,22 @@ def show(review_id: str, place: Place) -> ReviewShown:
 
 
 def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None = None) -> ReviewDecision:
-    """Commit a pending change-set (A1 to A4).
+    """Commit a pending review (A1 to A4).
 
     Args:
-        review_id: which.
-        digest: what `show` showed.
-        place: the policy, roots and state; they stay the caller's.
-        cancel: ends it early; once the commit has begun to write it runs to its end.
+        review_id: of the review.
+        digest: as `show` returned it.
+        place: the policy, roots and state; the caller closes them.
+        cancel: cancels the call; a commit that has begun to write is completed.
 
     Raises:
-        NotFound, ReviewClosed: there is nothing to decide, or somebody was quicker.
-        ReviewChanged: the digest is another one.
-        InvalidScope: it is about other directories.
-        StoreConflict: what it rests on is no longer so. It stays pending.
-        Refusal, ToolError, PathEscape: the judge does not allow it. It stays pending.
+        NotFound, ReviewClosed: no such pending review, or another request decided it first.
+        ReviewChanged: the digest differs.
+        InvalidScope: it concerns other directories.
+        StoreConflict: a precondition is no longer true. It stays pending.
+        Refusal, ToolError, PathEscape: the judge denies it. It stays pending.
         DeadlineExceeded, Cancelled: nothing was written. It stays pending.
-        ManagedMemoryUnavailable: likewise, or what was written will be taken back before anything else is.
+        ManagedMemoryUnavailable: nothing was written, or the write is rolled back before the next change.
     """
     state = place.state
     held = load(state, review_id)
@@ -235,7 +238,7 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
     trusts = {each.path: each.trust for each in held.change_set.changes}
 
     def trust(draft: FileChange, _: Trust | None) -> Ruling:
-        load(state, review_id)  # Asked under the locks: nobody can reject it from here on.
+        load(state, review_id)  # Checked under the locks: from here on it cannot be rejected.
         return Ruling(trusts.get(draft.path) or asked.trust)
 
     patience = place.patience(cancel)
@@ -261,11 +264,11 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
 def _approved_all_the_same(
     state: State, review_id: str, task: str, problem: ManagedMemoryUnavailable
 ) -> ReviewDecision:
-    """What an approval did before something went wrong; raises the problem where that was nothing."""
+    """Return the result of an approval that was committed before an error; raise the error if it was not."""
     kept = of_task(state, task)
     if kept is None:
         raise problem
-    notes = (*kept.notes, f"it was written, but then: {problem}")
+    notes = (*kept.notes, f"the change was written, but then this failed: {problem}")
     return ReviewDecision(
         review_id=review_id,
         status="approved",
@@ -278,7 +281,7 @@ def _approved_all_the_same(
 
 
 def reject(review_id: str, place: Place, *, cancel: Cancel | None = None) -> ReviewDecision:
-    """Decide that a change-set is never committed.
+    """Decide that a change set is never committed.
 
     Raises:
         NotFound, ReviewClosed, InvalidScope: as `approve`.
@@ -292,26 +295,26 @@ def reject(review_id: str, place: Place, *, cancel: Cancel | None = None) -> Rev
 
 # -- undo --------------------------------------------------------------------------------------------
 #
-# Undo: takes back what a task did, as a commit of its own.
+# An undo reverses the changes of a task, as a separate commit.
 #
-# U1 Each file gets the bytes back that it had before the task, and its trust is what the ledger says of
-# those; a file that the task made goes, with the directories that were made for it, if nothing else stands
-# there. U2 All of it or nothing: where any of the files is not what the task left, by a later task or by
-# hand, nothing is written and those files are named. U3 An undo is a task like any other, and can be
-# undone.
+# U1 Each file gets the bytes back that it had before the task, with the trust that the ledger has for them. A
+# file that the task created is removed, with the directories that were created for it, if they are empty.
+# U2 All or nothing: if a later task or a user changed any of the files since, nothing is written and the
+# error lists these files.
+# U3 An undo is a task like any other, and can be undone.
 
 DECIDED_BY: Final = "code"
-"""What the ledger says where no model and no rule chose anything."""
+"""The author in the ledger if neither a model nor a rule made a choice."""
 
 
 def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel | None = None) -> UndoResult:
-    """Take back what `task` did; what goes wrong is in the result's `error`, never raised.
+    """Undo the changes of `task`; errors are returned in the result's `error`, never raised.
 
     Args:
         task: id of the task.
-        place: the policy, roots and state; they stay the caller's.
-        trust: of the one who asks; what would replace text of a higher trust waits for the owner.
-        cancel: ends it early; once the commit has begun to write it runs to its end.
+        place: the policy, roots and state; the caller closes them.
+        trust: of the caller; a change that would replace text of a higher trust waits for the owner's review.
+        cancel: cancels the call; a commit that has begun to write is completed.
     """
     run = replace(run_of(place, "undo", id_of_task("undo", None), trust, DECIDED_BY), undoes=task)
     with span("task", kind="undo") as task_span:
@@ -327,7 +330,7 @@ def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel 
                 notes=(),
                 error=error,
             )
-        undone = None if isinstance(result.error, NotFound) else task  # An id of no task may be any text.
+        undone = None if isinstance(result.error, NotFound) else task  # An unknown id may be any text.
         emit_end("undo", result, task_span, undone=undone, files=len(result.changes))
     return result
 
@@ -358,8 +361,8 @@ def _undo(task: str, run: Run, place: Place, patience: Patience) -> UndoResult:
     notes = done.notes
     try:
         remove_emptied(place.roots, made, patience)
-    except MunimentError as error:  # It is committed: that empty directories stay does not make it fail.
-        notes = (*notes, f"directories that are empty now are still there: {error}")
+    except MunimentError as error:  # It is committed: remaining empty directories are not a failure.
+        notes = (*notes, f"empty directories could not be removed: {error}")
     return UndoResult(
         task_id=run.task,
         undone=task,
@@ -371,15 +374,15 @@ def _undo(task: str, run: Run, place: Place, patience: Patience) -> UndoResult:
 
 
 def _scopes(kept: CommitRow, place: Place) -> list[Scope]:
-    """The present scope of each change.
+    """Return the current scope of each change.
 
     Raises:
-        Erased: what the task did is no longer known.
-        InvalidScope: it changed a directory that is not bound here.
+        Erased: the changes of the task are no longer known.
+        InvalidScope: it changed a directory that is not bound in this memory.
     """
     erased = [item.change.path.text for item in kept.changes if item.is_erased]
     if erased:
-        raise Erased(f"what {kept.run.task} did was erased: {', '.join(erased)}; nothing was written")
+        raise Erased(f"the changes of {kept.run.task} were erased: {', '.join(erased)}; nothing was written")
     names = place.scopes_by_key()
     elsewhere = sorted({item.change.path.scope for item in kept.changes if item.root not in names})
     if elsewhere:
@@ -391,10 +394,10 @@ def _scopes(kept: CommitRow, place: Place) -> list[Scope]:
 
 
 def _change_set(changes: Sequence[ChangeRow], scopes: Sequence[Scope], place: Place) -> ChangeSet:
-    """What takes `changes` back.
+    """Return the change set that undoes `changes`.
 
     Raises:
-        UndoOverlap: a file is not what the task left.
+        UndoOverlap: a file was changed since the task.
     """
     proposed: list[FileChange] = []
     overlapping: list[str] = []
@@ -418,7 +421,7 @@ def _is_as_left(place: Place, path: CanonicalPath, left: bytes | None) -> bool:
 
 
 def _trust_of(draft: FileChange, place: Place) -> Trust:
-    """The trust of bytes that come back (U1)."""
+    """Return the trust of restored bytes (U1)."""
     if draft.after is None:
         return place.policy.trust_of(draft.path.scope)
     return place.trust_at(draft.path, draft.after)

@@ -1,9 +1,9 @@
-"""The table of operations: every operation on a memory, and where each surface offers it.
+"""The table of operations: every operation on a memory, and its name on each surface.
 
-A cell is the name on that surface; one that begins with `no: ` says why the surface lacks the operation. The
-library, `AsyncMemory`, `Client` and `AsyncClient` have a method of the operation's name, with the same names
-and defaults of arguments, but for those of `OWN_ARGUMENTS`. Every surface is checked against this table by
-tests/surface/test_operations.py.
+A cell contains the name on that surface. A cell that begins with `no: ` gives the reason why the surface
+lacks the operation. The library, `AsyncMemory`, `Client` and `AsyncClient` have a method with the operation's
+name, and the same argument names and defaults, except for those of `OWN_ARGUMENTS`.
+tests/surface/test_operations.py checks every surface against this table.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
 NO: Final = "no: "
-"""How a cell begins whose surface lacks the operation."""
+"""The prefix of a cell whose surface lacks the operation."""
 
 _BY_HAND: Final = f"{NO}the owner's, by hand"
 _PAGE: Final = f"{NO}a person uses the command"
@@ -25,16 +25,16 @@ class OperationRow(NamedTuple):
     """An operation.
 
     Attributes:
-        result: its type in `muniment.types`; another class by its module.
-        caller: who may call it over HTTP: `any` token, which sees what it may see, or the `owner` alone.
-        previews: the surfaces where a call can only report what would be done: `library`, `HTTP`,
-            `MCP`, `CLI`. Over HTTP a remember is queued, and judged when its turn comes.
+        result: its type in `muniment.types`; a class of another module is given with its module.
+        caller: who may call it over HTTP: `any` token, which sees only visible entries, or only the `owner`.
+        previews: the surfaces that can preview the operation: `library`, `HTTP`, `MCP`, `CLI`. Over HTTP a
+            remember is queued, and judged when it runs.
         http: method and path, below the path of the memory.
         mcp: tool.
         cli: command.
         acp: method.
         page: view or action.
-        library: empty: a method of its name; of every client likewise.
+        library: empty: a method with the operation's name, also on every client.
     """
 
     result: str
@@ -123,7 +123,7 @@ TABLE: Final[Mapping[str, OperationRow]] = {
     ),
     "erase": OperationRow("ErasePlan", "owner", ("library", "HTTP", "CLI"), "POST /erase", _BY_HAND, "erase"),
 }
-"""The operations, by the name of their methods."""
+"""The operations, by method name."""
 
 OWN_ARGUMENTS: Final[Mapping[str, Mapping[tuple[str, str], str]]] = {
     "library": {
@@ -132,18 +132,18 @@ OWN_ARGUMENTS: Final[Mapping[str, Mapping[tuple[str, str], str]]] = {
             for name in _ENDED
         },
         ("remember", "observe"): "is called in this process",
-        ("remember", "detail"): "quotes a model; the daemon keeps no such text",
-        ("remember", "dry_run"): "the daemon queues facts, and judges them when their turn comes",
-        ("recall", "patience"): "ends the operation early; a recall of the daemon has a deadline of its own",
+        ("remember", "detail"): "quotes a model; the daemon does not store this text",
+        ("remember", "dry_run"): "the daemon queues facts, and judges them when they run",
+        ("recall", "patience"): "ends the operation early; the daemon sets the deadline of a recall",
         ("recall", "budget"): "is fixed in the daemon",
-        ("recall", "choose"): "calls a model, for which a recall of the daemon does not wait",
-        ("dream", "attended"): "the daemon knows who asks",
+        ("recall", "choose"): "calls a model; a recall of the daemon does not wait for one",
+        ("dream", "attended"): "the daemon knows the caller",
     },
     "client": {
-        ("remember", "ref"): "is kept with the task that the daemon queues",
+        ("remember", "ref"): "is stored with the task that the daemon queues",
     },
 }
-"""Arguments of an operation that only the library, or only a client, has, and why."""
+"""Arguments that only the library or only a client has, with the reason."""
 
 
 def markdown() -> str:

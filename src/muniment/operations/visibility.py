@@ -1,10 +1,11 @@
-"""What a reader may be shown of a memory: the one rule behind every listing, preview and error.
+"""Decide what a reader may see of a memory: the one rule for every listing, preview and error.
 
-A path spells the fact that its entry states, so a path that is no longer recalled must not be listed either.
+A path spells out the fact of its entry. So a path whose entry can no longer be recalled must not be listed.
 
-V1 A path is visible to a reader below the owner's trust if a recall may show its entry now: the policy lets
-   it be seen, its file is readable, is neither withheld nor expired, and passes the gates of a recall.
-V2 A step of the history is visible if its path is, or if one of the reader's own tasks made it.
+V1 A path is visible to a reader below the owner's trust if a recall may return its entry now. That is: the
+   policy makes it visible, its file is readable, is neither withheld nor expired, and passes the gates of a
+   recall.
+V2 A step of the history is visible if its path is, or if one of the reader's tasks made it.
 V3 To the owner every path is visible that the policy does not hide.
 """
 
@@ -44,9 +45,9 @@ if TYPE_CHECKING:
     from muniment.types import CommittedStep
 
 ALREADY_KNOWN: Final = "already known"
-"""The summary of a remember that changed nothing; the paths that say so follow after a colon."""
+"""The summary of a remember that changed nothing; the paths with the same fact follow after a colon."""
 
-STALE_PREVIEW: Final = "this preview is out of date: what it listed was changed since; request a new one"
+STALE_PREVIEW: Final = "this preview is out of date: its entries were changed since; request a new one"
 
 
 def _owns_nothing(_: str) -> bool:
@@ -55,11 +56,11 @@ def _owns_nothing(_: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who reads.
+    """A reader.
 
     Attributes:
-        trust: of the reader; "below the owner's" is everything but `owner`.
-        owns: returns whether a task, by its id, was requested by this reader.
+        trust: of the reader; "below the owner's" is every trust except `owner`.
+        owns: returns whether this reader requested a task, by its id.
     """
 
     trust: Trust
@@ -67,24 +68,24 @@ class Reader:
 
     @property
     def is_owner(self) -> bool:
-        """Whether the reader has the owner's trust."""
+        """Return whether the reader has the owner's trust."""
         return self.trust is Trust.OWNER
 
 
 def _passes_gates(holding: Holding) -> bool:
-    """Return whether the gates of a recall let the text of an entry pass."""
+    """Return whether the text of an entry passes the gates of a recall."""
     from muniment.recall.reading import gate_of
 
     return gate_of(holding.entry.text, holding.trust) is None
 
 
 class Visibility:
-    """Decides what one reader may be shown of a place now; make a new one for each request.
+    """The view of one reader on a place now; create a new one for each request.
 
     Args:
-        place: policy, roots and state; they stay the caller's.
-        reader: who reads.
-        cancel: ends it early, at the next entry; None: nobody can.
+        place: policy, roots and state; the caller closes them.
+        reader: the reader.
+        cancel: cancels the call at the next entry; None: it cannot be cancelled.
     """
 
     def __init__(self, place: Place, reader: Reader, cancel: Cancelling | None = None) -> None:
@@ -95,7 +96,7 @@ class Visibility:
         self._known: dict[str, bool] = {}
 
     def view(self, scope: Scope) -> View:
-        """Return the catalog of a bound scope, after a look at every file.
+        """Return the catalog of a bound scope, after a check of every file.
 
         Raises:
             ManagedMemoryUnavailable: the state cannot be used.
@@ -106,23 +107,23 @@ class Visibility:
         return self._views[scope]
 
     def is_recallable(self, path: CanonicalPath, row: CatalogEntry) -> bool:
-        """Return whether a recall may show the entry of a row, as far as the catalog knows.
+        """Return whether a recall may return the entry of a row, as far as the catalog knows.
 
-        This holds for the owner too: what a recall does not show stands in no answer to a model.
+        This applies to the owner too: no response to a model contains an entry that a recall does not return.
         """
         is_over = is_expired(row.expires, self._now)
         return row.readable and row.held is None and not is_over and may_see(self._judge, path)
 
     def lists(self, path: CanonicalPath, row: CatalogEntry) -> bool:
-        """Return whether a listing may name the entry of a row (V1 without the gates, V3)."""
+        """Return whether a listing may contain the entry of a row (V1 without the gates, V3)."""
         return may_see(self._judge, path) if self.reader.is_owner else self.is_recallable(path, row)
 
     def entry(self, path: CanonicalPath) -> Holding | None:
-        """Return the entry at a path if a recall may show it now, else None.
+        """Return the entry at a path if a recall may return it now, else None.
 
         Raises:
             ManagedMemoryUnavailable: the state cannot be used.
-            Cancelled: nobody wants it any more.
+            Cancelled: the caller cancelled the request.
 
         Cost: an open, a read and a query of the ledger.
         """
@@ -140,7 +141,7 @@ class Visibility:
         return self.reader.is_owner or _passes_gates(holding)
 
     def shows(self, text: str) -> bool:
-        """Return whether a logical path may be shown (V1, V3).
+        """Return whether a logical path is visible (V1, V3).
 
         Raises:
             ManagedMemoryUnavailable: the state cannot be used.
@@ -175,11 +176,13 @@ class Visibility:
     # -- errors and results
 
     def conceal(self, error: MunimentError) -> MunimentError:
-        """Return an error that names only visible paths."""
+        """Return an error that lists only visible paths."""
         if isinstance(error, Erased) and not self.reader.is_owner:
             return Erased("what this task did was erased; nothing was written")
         if isinstance(error, RollbackFailed) and not self.reader.is_owner:
-            return RollbackFailed("memory", "an interrupted change cannot be rolled back now; tell its owner")
+            return RollbackFailed(
+                "memory", "an interrupted change cannot be rolled back now; notify its owner"
+            )
         if self.reader.is_owner or not isinstance(error, StoreConflict | UndoOverlap | JobFailed):
             return error
         shown = tuple(filter(self._shows_or_hides, error.paths))
@@ -187,18 +190,18 @@ class Visibility:
             return error
         match error:
             case JobFailed():
-                told = f"this means {error.meant} things, and one forget may remove {error.limit}"
+                told = f"this matches {error.meant} things, and one forget may remove {error.limit}"
                 told = f"{told}; use more words; nothing was removed"
                 return JobFailed(told, code=error.code, paths=shown, meant=error.meant, limit=error.limit)
             case _:
                 return type(error)(shown or ("another entry",))
 
     def paths(self, paths: Collection[str]) -> list[str]:
-        """Return those of some paths that are visible."""
+        """Return the visible ones of some paths."""
         return list(filter(self._shows_or_hides, paths))
 
     def is_unchanged(self, text: str, since: str) -> bool:
-        """Return whether the entry at a path is visible and its file was not touched since a time."""
+        """Return whether the entry at a path is visible and its file was not changed since a time."""
         path = self._permitted(text)
         if path is None or not self._shows_or_hides(path.text):
             return False
@@ -210,7 +213,7 @@ class Visibility:
         return timestamp(touched) <= since
 
     def _shows_or_hides(self, text: str) -> bool:
-        """Return `shows`, and False if that cannot be found out."""
+        """Return `shows`, or False if it raises an error."""
         try:
             return self.shows(text)
         except MunimentError:
@@ -219,13 +222,13 @@ class Visibility:
 
 # -- tasks -------------------------------------------------------------------------------------------
 #
-# A client reads its own tasks for as long as the lane keeps them. The paths that a task changed stay, and the
-# text that it removed does not. What it only read, such as a preview, stays while a recall may show it
-# unchanged.
+# A client can read its tasks while the lane retains them. The paths that a task changed stay in its result;
+# the text that it removed does not. Text that it only read, such as a preview, stays while a recall may
+# return it unchanged.
 
 
 def names_paths_of_others(task: QueuedTask) -> bool:
-    """Return whether the result or error of a task may name what the task did not change."""
+    """Return whether the result or error of a task may contain paths that the task did not change."""
     result = task.result
     if result is None:
         return bool((task.error or {}).get("paths"))
@@ -235,11 +238,11 @@ def names_paths_of_others(task: QueuedTask) -> bool:
 
 
 def concealed(task: QueuedTask, visibility: Visibility | None) -> QueuedTask:
-    """Return an own task of the reader as the reader may see it now.
+    """Return one of the reader's tasks as the reader may see it now.
 
     Args:
-        task: with its result in the words of the contract.
-        visibility: of the reader; None: the memory cannot be looked at, so nothing of others is visible.
+        task: with its result as the wire format defines it.
+        visibility: of the reader; None: the memory cannot be read, so no path of others is visible.
     """
     if not names_paths_of_others(task):
         return _without_text(task) if task.kind == "forget" and task.result is not None else task
@@ -274,7 +277,7 @@ def concealed(task: QueuedTask, visibility: Visibility | None) -> QueuedTask:
 
 
 def _without_text(task: QueuedTask) -> QueuedTask:
-    """Return a forget that removed something, with the paths of that alone."""
+    """Return a forget that removed something, with only the paths of the removed entries."""
     result = dict(task.result or {})
     removed = [
         {name: value for name, value in each.items() if name != "text"}

@@ -1,1 +1,1 @@
-"""The daemon: takes facts over HTTP, without a session, and carries them out in lanes."""
+"""The daemon: accepts facts over HTTP, without a session, and processes them in lanes."""

@@ -1,15 +1,15 @@
-"""Memory for hosts that speak the Agent Client Protocol and start this as a child of their own.
+"""Memory for hosts that use the Agent Client Protocol and start this as their child process.
 
-A1 Tasks are carried out one at a time, in the order of their requests, by the same code as those of the
-   daemon. They are not in its lane: nothing of them outlives this process, and its turn among others it gets
-   from the locks of the roots.
-A2 Every request gets one answer, within `server.runner.BACKSTOP_SECONDS` of its arrival and the moment that a
-   worker takes to end. A task that still waits by then is never begun: its host has given up on it.
-A3 A host can cancel what waits and what runs; what has committed by then has completed.
-A4 A notification is never carried out but to cancel: nobody would learn how it ended.
+A1 Tasks run one at a time, in the order of their requests, with the same code as in the daemon. They do not
+   use the daemon's lane: none of them outlives this process. The locks of the roots order them among other
+   tasks.
+A2 Every request gets one response, within `server.runner.BACKSTOP_SECONDS` of its arrival plus the moment
+   that a worker takes to end. A task that still waits by then never begins: its host no longer waits.
+A3 A host can cancel waiting and running tasks; a task that has committed by then has completed.
+A4 The only notification with an effect is a cancellation: the outcome of others could not be reported.
 A5 At most `server.lane.MAX_PENDING` tasks are pending.
 
-The host is trusted as the owner: it runs as the same user, with standard input and output of its own.
+The host has the trust of the owner: it runs as the same user and owns standard input and output.
 
 Source: agentclientprotocol.com/protocol (initialization, extensibility, cancellation).
 """
@@ -44,17 +44,17 @@ from muniment.store.tasks import OWNER, Kind, Originator, QueuedTask
 
 # -- jsonrpc -----------------------------------------------------------------------------------------
 #
-# JSON-RPC 2.0, a JSON object a line: bytes to messages and answers to bytes, without input or output.
+# JSON-RPC 2.0, one JSON object per line: converts bytes to messages and responses to bytes, without I/O.
 #
-# - J1 A line has at most `MAX_LINE_BYTES`; of a longer one no more is kept, and the next one is read as
-#   ever.
-# - J2 A message is what every parser reads it as (`strict_json`), and no batch.
-# - J3 An answer is one line of ASCII, so that no text in it ends it and begins another one.
+# - J1 A line has at most `MAX_LINE_BYTES`. The rest of a longer one is discarded; the next line is read as
+#   usual.
+# - J2 A message must be unambiguous for every JSON parser (`parse_json`), and not a batch.
+# - J3 A response is one line of ASCII, so that text in it cannot end it and start another one.
 #
 # Source: jsonrpc.org/specification; agentclientprotocol.com/protocol (transports, cancellation).
 
 MAX_LINE_BYTES: Final = MAX_BODY_BYTES
-"""Bytes of a line: as of a body over HTTP, a fact of 64 KiB however it is escaped."""
+"""Maximum bytes of a line: the same as of an HTTP body, a fact of 64 KiB with any escaping."""
 
 _TOO_LONG: Final = f"The line has more than {MAX_LINE_BYTES} bytes."
 
@@ -71,11 +71,11 @@ Id = str | int
 
 @dataclass(frozen=True, slots=True)
 class RpcMessage:
-    """What the other side says.
+    """A message from the host.
 
     Attributes:
-        method: what is asked; None: nothing is, it answers what it was never asked.
-        id: of a request; None: it wants no answer.
+        method: the method; None for a response, although no request was sent.
+        id: id of a request; None for a notification.
     """
 
     method: str | None = None
@@ -84,14 +84,14 @@ class RpcMessage:
 
 
 class Lines:
-    """Cuts a stream of bytes into lines."""
+    """Splits a stream of bytes into lines."""
 
     def __init__(self) -> None:
         self._line = bytearray()
         self._is_too_long = False
 
     def feed(self, data: bytes) -> list[bytes | None]:
-        """The lines that are complete with `data`; None for one that was too long (J1)."""
+        """Return the lines that `data` completes; None for a line that was too long (J1)."""
         *ends, rest = data.split(b"\n")
         lines: list[bytes | None] = []
         for part in ends:
@@ -111,17 +111,17 @@ class Lines:
 
 
 def read_message(line: bytes) -> RpcMessage | bytes:
-    """The message of a line; or, of a line that holds none (J2), the answer to it."""
+    """Return the message of a line or, if the line is invalid (J2), the error response."""
     try:
         found = parse_json(line, marked=False, repair=True)
     except NotJson:
-        return failed(None, PARSE_ERROR, "invalid_json", "The line is no JSON, or JSON of two meanings.")
+        return failed(None, PARSE_ERROR, "invalid_json", "The line is not JSON, or is ambiguous JSON.")
     if has_broken_id(found):
         return failed(
             None, PARSE_ERROR, "invalid_json", "The `id` contains half of a character; send whole ones."
         )
     if not isinstance(found, dict) or found.get("jsonrpc") != "2.0":
-        return _invalid("The line is no JSON-RPC 2.0 object.")
+        return _invalid("The line is not a JSON-RPC 2.0 object.")
     if "method" not in found and ("result" in found or "error" in found):
         return RpcMessage()
     method, request_id, params = found.get("method"), found.get("id"), found.get("params", {})
@@ -137,26 +137,26 @@ def read_message(line: bytes) -> RpcMessage | bytes:
 
 
 def _invalid(text: str) -> bytes:
-    """The answer to what is no request, or none that may be."""
+    """Return the error response to an invalid request."""
     return failed(None, INVALID_REQUEST, "invalid_request", text)
 
 
 def succeeded(request_id: Id, result: Mapping[str, Any]) -> bytes:
-    """The answer that says `result`."""
+    """Return a response with a result."""
     return _line({"id": request_id, "result": result})
 
 
 def failed(
     request_id: Id | None, number: int, code: str, text: str, fields: Mapping[str, Any] | None = None
 ) -> bytes:
-    """The answer that says why not.
+    """Return an error response.
 
     Args:
-        request_id: None: which request it was cannot be told.
-        number: of JSON-RPC.
-        code: stable, see `problems`.
+        request_id: None: the id of the request is unknown.
+        number: error number of JSON-RPC.
+        code: stable code, see `muniment.errors`.
         text: a fixed sentence.
-        fields: further members of its data.
+        fields: additional members of its data.
     """
     data = {"errorKind": code, "code": code, **(fields or {})}
     return _line({"id": request_id, "error": {"code": number, "message": text, "data": data}})
@@ -169,7 +169,7 @@ def _line(document: dict[str, Any]) -> bytes:
 # -- acp ---------------------------------------------------------------------------------------------
 
 PROTOCOL_VERSION: Final = 1
-"""Of the Agent Client Protocol; a host that cannot speak it has to leave."""
+"""Version of the Agent Client Protocol; a host that does not support it must disconnect."""
 
 BASE: Final = "qwen/control/workspace/memory"
 AVAILABILITY: Final = f"{BASE}/remember/availability"
@@ -181,19 +181,19 @@ METHODS: Final[Mapping[str, Callable[[dict[str, Any], Workspace], NewTask]]] = {
 """Extension methods that are tasks. A host may write `_` before the name of any extension method."""
 
 REST_SECONDS: Final = 1.0
-"""Seconds that a look is given to end once everything is to; it takes some milliseconds."""
+"""Seconds that a lookup has to end during shutdown; it takes a few milliseconds."""
 
 _Reason = Literal["asked", "backstop"]
 
 
 @dataclass(slots=True)
 class _Pending:
-    """A request without an answer so far.
+    """A request without a response yet.
 
     Attributes:
-        kind: of its task; None: it is a look, and no task.
-        until: second on the clock at which it is given up.
-        reason: why it was ended, if it was; the first one counts.
+        kind: kind of its task; None: a lookup, not a task.
+        until: deadline on the clock.
+        reason: why it was ended, if it was; the first reason counts.
     """
 
     kind: Kind | None
@@ -209,10 +209,10 @@ class _Pending:
 
 
 class _Looks:
-    """What only looks, one after the other, on a thread that the process does not wait for when it ends.
+    """Runs lookups one after the other, on a thread that the process does not wait for when it ends.
 
-    A look may wait for a database that another process holds. It can be cancelled at any time: then it is
-    over for whoever asked, and what it finds counts for nothing.
+    A lookup may wait for a database that another process has locked. It can be cancelled at any time: then
+    its request is over, and its result is discarded.
     """
 
     def __init__(self) -> None:
@@ -227,7 +227,7 @@ class _Looks:
         return future
 
     def close(self) -> bool:
-        """Take no more; whether the thread has ended, which is waited for no longer than `REST_SECONDS`."""
+        """Accept no more lookups; wait at most `REST_SECONDS`, and return whether the thread has ended."""
         self._asked.put(None)
         self._thread.join(REST_SECONDS)
         return not self._thread.is_alive()
@@ -237,21 +237,21 @@ class _Looks:
             future, do = asked
             if future.cancelled():
                 continue
-            with suppress(InvalidStateError):  # It was cancelled meanwhile.
+            with suppress(InvalidStateError):  # It was cancelled in the meantime.
                 try:
                     future.set_result(do())
-                except Exception as error:  # noqa: BLE001  whoever asked is told
+                except Exception as error:  # noqa: BLE001  the future raises it
                     future.set_exception(error)
 
 
 class HostSession:
-    """The conversation with one host. One thread feeds it; answers are sent by that and by others.
+    """The conversation with one host. One thread feeds it; that thread and others send responses.
 
     Args:
-        workspace: whose memory; it stays the caller's.
-        work: carries out tasks.
-        send: takes an answer, a line; called by several threads.
-        clock: seconds.
+        workspace: the memory; the caller closes it.
+        work: runs tasks.
+        send: sends a response, one line; called by several threads.
+        clock: returns seconds.
         seconds: see A2.
     """
 
@@ -274,13 +274,13 @@ class HostSession:
 
     @property
     def deadline(self) -> float:
-        """Second on the clock at which to call `expire`."""
+        """Return the time on the clock at which to call `expire`."""
         with self._lock:
             waiting = [each.until for each in self._pending.values() if each.reason is None]
         return min(waiting, default=math.inf)
 
     def receive(self, line: bytes | None) -> None:
-        """Take a line of the host; None: one that was too long."""
+        """Process a line of the host; None: a line that was too long."""
         if line is None:
             self._send(failed(None, PARSE_ERROR, "body_too_large", _TOO_LONG))
         elif line.strip():
@@ -291,15 +291,15 @@ class HostSession:
                 self._take(message)
 
     def expire(self) -> None:
-        """Give up whatever has had its time (A2)."""
+        """End all requests whose deadline has passed (A2)."""
         now = self._clock()
         self._interrupt("backstop", lambda _, pending: pending.until <= now)
 
     def close(self) -> bool:
-        """Cancel all that is pending, and wait until every task has ended; what writes by then ends writing.
+        """Cancel all pending requests, and wait until every task has ended.
 
         Returns:
-            True: nothing uses the workspace any more. False: a look still does, and nobody waits for it.
+            True: nothing uses the workspace any more. False: a lookup still uses it.
         """
         self._interrupt("asked", lambda *_: True)
         self._tasks.shutdown()
@@ -329,16 +329,16 @@ class HostSession:
             task = ask(document, self._workspace)
             self._begin(request_id, task.kind, partial(self._carry_out, task))
         else:
-            self._send(failed(request_id, METHOD_NOT_FOUND, "method_not_found", "There is no such method."))
+            self._send(failed(request_id, METHOD_NOT_FOUND, "method_not_found", "Method not found."))
 
     def _begin(self, request_id: Id, kind: Kind | None, do: Callable[[Cancel], Ended]) -> None:
-        """Have something done for a request, once everything before it of its sort is.
+        """Run an operation for a request, after all earlier ones of its sort.
 
         Raises:
-            Problem: too much of its sort is pending (A5).
+            HttpProblem: too many of its sort are pending (A5).
         """
-        if request_id in self._pending:  # Which this thread alone adds to.
-            self._send(_invalid("A request with this `id` is pending; it goes on."))
+        if request_id in self._pending:  # Only this thread adds to it.
+            self._send(_invalid("A request with this `id` is already pending; use a new `id`."))
             return
         executor = self._looks if kind is None else self._tasks
         with self._lock:
@@ -394,17 +394,18 @@ class HostSession:
     def _interrupt(self, reason: _Reason, which: Callable[[Id, _Pending], bool]) -> None:
         with self._lock:
             found = [each for request_id, each in self._pending.items() if which(request_id, each)]
-        for each in reversed(found):  # The last one first, or the next one would begin for a moment.
+        # Start with the last one; otherwise the next one would begin for a moment.
+        for each in reversed(found):
             each.interrupt(reason)
 
 
 def _is_same(one: Id, other: object) -> bool:
-    """Whether two ids are one; in JSON, unlike here, true is not 1."""
+    """Return whether two ids are equal; in JSON, unlike in Python, true is not 1."""
     return type(one) is type(other) and one == other
 
 
 def number_of(code: str) -> int:
-    """The number of JSON-RPC for a code of a task or request."""
+    """Return the JSON-RPC error number for a code of a task or request."""
     if code == "cancelled":
         return CANCELLED
     if code.startswith("invalid_"):
@@ -413,13 +414,13 @@ def number_of(code: str) -> int:
 
 
 def _failure(request_id: Id, error: Mapping[str, Any]) -> bytes:
-    """The answer for a task or request that failed with `error`."""
+    """Return the error response for a task or request that failed with `error`."""
     code = error["code"]
     return failed(request_id, number_of(code), code, sentence_of(code), error)
 
 
 def _introduction() -> Mapping[str, Any]:
-    """What `initialize` answers: there are no sessions here, only the extension methods."""
+    """Return the result of `initialize`, which offers only the extension methods, without sessions."""
     methods = [*METHODS, AVAILABILITY]
     return {
         "protocolVersion": PROTOCOL_VERSION,

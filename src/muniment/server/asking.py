@@ -1,6 +1,6 @@
-"""What a client asks for: requests as the jobs take them.
+"""Parse requests of clients into the form that the jobs accept.
 
-Apart from `http`, so that `muniment acp` asks likewise and loads no HTTP server.
+Separate from `http`, so that `muniment acp` parses in the same way without loading an HTTP server.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
     from muniment.server.core import ServedWorkspace
 
-# -- asking ------------------------------------------------------------------------------------------
-#
-# What a request asks of a lane: its fields, checked in the order of the contract; for HTTP and ACP alike.
+# -- requests ----------------------------------------------------------------------------------------
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -42,14 +40,14 @@ _FORGET: Final = {"query": "invalid_query", "scope": "invalid_scope"}
 
 
 NOBODY: Final = Originator("")
-"""Of a task before it is known who asks for it: whoever accepts it says so."""
+"""Originator of a new task until the component that accepts it sets the real one."""
 
 
 def remember(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask:
-    """What a body that remembers asks for.
+    """Return the task for a request to remember.
 
     Raises:
-        Problem: it asks for nothing that can be.
+        HttpProblem: invalid body.
     """
     document = plain_arguments(document)
     content = _text(document, "content", "invalid_content")
@@ -62,7 +60,7 @@ def remember(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask:
             read_expiry(body.expires, local_day())
         except ValueError:
             raise _wrong_field(
-                "invalid_expires", "expires", "is neither a day from today on nor a number of days"
+                "invalid_expires", "expires", "must be a date from today on or a number of days"
             ) from None
         arguments["expires"] = body.expires
     shown = {"contextMode": context} | _shown(scope)
@@ -70,10 +68,10 @@ def remember(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask:
 
 
 def forget(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask:
-    """What a body that forgets asks for.
+    """Return the task for a request to forget.
 
     Raises:
-        Problem: it asks for nothing that can be.
+        HttpProblem: invalid body.
     """
     document = plain_arguments(document)
     query = _text(document, "query", "invalid_query", "forget")
@@ -86,7 +84,7 @@ def forget(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask:
 
 
 def dream(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask:
-    """Return the task that a body asks for that tidies.
+    """Return the task for a request to tidy.
 
     Raises:
         HttpProblem: invalid body.
@@ -98,10 +96,10 @@ def dream(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask:
 
 
 def query(model: type[M], sent: QueryParams, workspace: ServedWorkspace) -> M:
-    """Return the query of a request as `model`: each parameter once, and no unknown one.
+    """Return the query of a request as `model`; reject repeated and unknown parameters.
 
     Raises:
-        HttpProblem: invalid query, or there is no such scope.
+        HttpProblem: invalid query, or unknown scope.
     """
     values = dict(sent)
     if len(values) != len(sent.multi_items()):
@@ -113,10 +111,10 @@ def query(model: type[M], sent: QueryParams, workspace: ServedWorkspace) -> M:
 
 
 def recall(document: dict[str, Any], workspace: ServedWorkspace) -> contract.RecallBody:
-    """Return the recall that a body asks for, its query trimmed.
+    """Return the parsed body of a recall, its query trimmed.
 
     Raises:
-        HttpProblem: invalid body, or there is no such scope.
+        HttpProblem: invalid body, or unknown scope.
     """
     document = plain_arguments(document)
     body = parsed(contract.RecallBody, document, {"scope": "invalid_scope"})
@@ -125,15 +123,15 @@ def recall(document: dict[str, Any], workspace: ServedWorkspace) -> contract.Rec
 
 
 def parsed(model: type[M], document: dict[str, Any], codes: Mapping[str, str] | None = None) -> M:
-    """A document as `model`.
+    """Validate a document as `model`.
 
     Args:
-        model: what it should be.
-        document: as it was sent, see `plain_arguments`.
-        codes: the code for a field that is not as it should be, in the order in which they count.
+        model: the expected model.
+        document: the document as it was sent, see `plain_arguments`.
+        codes: the error code of each field, in order of precedence.
 
     Raises:
-        Problem: it is none.
+        HttpProblem: the document is invalid.
     """
     known, is_closed = _known(model, plain_arguments(document))
     try:
@@ -154,14 +152,15 @@ def parsed(model: type[M], document: dict[str, Any], codes: Mapping[str, str] | 
 
 
 def _wrong_field(code: str, name: str, why: str) -> HttpProblem:
-    """Return the error that names the wrong field of a request."""
+    """Return the error for an invalid field of a request."""
     return HttpProblem(code, field=name, detail=f"{name}: {why}")
 
 
 def _known(model: type[BaseModel], document: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return the fields of a document that `model` knows, and whether there are no others.
+    """Return the fields of a document that `model` knows, and whether these are all its fields.
 
-    The model would refuse them as well, at the price of an error for each of tens of thousands.
+    Validation with the model would also reject unknown fields, but would create one error for each of tens of
+    thousands.
     """
     fields = {to_camel(name): field.annotation for name, field in model.model_fields.items()}
     known, is_closed = {}, document.keys() <= fields.keys()
@@ -177,7 +176,7 @@ def _known(model: type[BaseModel], document: dict[str, Any]) -> tuple[dict[str, 
 def _text(document: Mapping[str, Any], name: str, code: str, purpose: str | None = None) -> str:
     sent = document.get(name)
     if not isinstance(sent, str):
-        raise _wrong_field(code, name, "is missing" if sent is None else "is no text")
+        raise _wrong_field(code, name, "is missing" if sent is None else "is not a text")
     try:
         return check_content(sent) if purpose is None else check_query(sent, purpose)
     except MunimentError as error:
@@ -185,10 +184,11 @@ def _text(document: Mapping[str, Any], name: str, code: str, purpose: str | None
 
 
 def _scope(sent: str | None, fields: set[str], workspace: ServedWorkspace) -> str | None:
-    """The scope that a request names, if there is one of that name.
+    """Return the scope of a request if it exists.
 
     Raises:
-        Problem: there is none. While the roots cannot be opened, every name is let through: then no task is.
+        HttpProblem: unknown scope. If the roots cannot be opened, every name passes: no task is accepted
+            then.
     """
     if "scope" not in fields:
         return None

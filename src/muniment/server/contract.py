@@ -1,7 +1,7 @@
-"""What is asked over the wire, in the words of the contract, and why it may not be done.
+"""Request bodies and problems of the HTTP contract.
 
-Requests are closed: a field that is not known is refused, since a misspelt `dryRun` would delete. What is
-answered stands in `muniment.types`.
+Requests are closed: an unknown field is rejected, because a misspelt `dryRun` would delete entries.
+`muniment.types` defines the response bodies.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from muniment.names import MAX_RECALLED, ContextMode
 # -- contract ----------------------------------------------------------------------------------------
 
 MAX_BODY_BYTES: Final = 512 * 1024
-"""Bytes of a request's body: a fact of 64 KiB, each byte written as `\\u00xx`, and white space."""
+"""Maximum bytes of a request body: a fact of 64 KiB, each byte written as `\\u00xx`, plus white space."""
 
 MAX_REF_CHARS: Final = 512
-"""Characters of a source's reference: an address, or an id of another system."""
+"""Maximum characters of a source's reference: an address, or an id of another system."""
 
 MAX_WAIT_SECONDS: Final = 60
-"""Seconds for which a request for a task may wait."""
+"""Maximum seconds that a request for a task may wait."""
 
 MAX_LISTED: Final = 1_000
-"""Entries of one page of a list."""
+"""Maximum entries in one page of a list."""
 
 MAX_EXCLUDED: Final = 500
-"""Ids that one recall leaves out: what was shown in a long conversation."""
+"""Maximum ids that one recall excludes: the entries injected in a long conversation."""
 
 MAX_EXPIRES_CHARS: Final = 32
-"""Characters of a day, and more than one has."""
+"""Maximum characters of an expiry date; more than a valid date has."""
 
 MAX_DIGEST_CHARS: Final = 128
-"""Characters of the digest of a dry run, and more than one has."""
+"""Maximum characters of the digest of a dry run; more than a valid digest has."""
 
 MAX_ID_CHARS: Final = 1_200
-"""Characters of the id of an entry: its path, and 65 more."""
+"""Maximum characters of the id of an entry: its path, and 65 more."""
 
 
 class _Request(BaseModel):
@@ -60,20 +60,20 @@ class _Request(BaseModel):
         extra="forbid",
         frozen=True,
         strict=True,
-        defer_build=True,  # A daemon starts without them.
-        alias_generator=to_camel,  # No second spelling of a field.
+        defer_build=True,  # The daemon starts without building them.
+        alias_generator=to_camel,  # Each field has exactly one spelling.
     )
 
 
 class Source(_Request):
-    """Where a fact comes from; its trust counts up to that of the token."""
+    """The origin of a fact; its trust is limited to that of the token."""
 
     trust: Annotated[Trust, Field(strict=False)] = Trust.OWNER
     ref: Annotated[str, Field(max_length=MAX_REF_CHARS)] | None = None
 
 
 class RememberBody(_Request):
-    """A fact to be remembered."""
+    """A fact to remember."""
 
     content: str = Field(description="The fact: 1 to 65536 bytes of UTF-8 after trimming.")
     context_mode: Annotated[ContextMode, Field(strict=False)] | None = None
@@ -81,92 +81,93 @@ class RememberBody(_Request):
     source: Source = Source()
     expires: Annotated[str, Field(max_length=MAX_EXPIRES_CHARS)] | None = Field(
         None,
-        description="The last day on which it is shown, such as `2026-12-31`, or in how many days, such as "
-        "`30d`; null: it is never hidden, whatever its words say.",
+        description="The last day on which it is recalled, such as `2026-12-31`, or a number of days, such "
+        "as `30d`; null: it never expires, even if its text contains a date.",
     )
 
 
 class ForgetBody(_Request):
-    """What is to be forgotten."""
+    """A request to forget entries."""
 
     query: str = Field(
-        description="The path of an entry, such as `user/editor.md`, or a description of what is meant. "
-        "Without a language model, an entry matches if it has all of its words, or if it is the only one "
-        "with all of them but question words and articles."
+        description="The path of an entry, such as `user/editor.md`, or a description of the entries. "
+        "Without a language model, an entry matches if it contains all words of the description, or if "
+        "it is the only one that contains all of them except question words and articles."
     )
     scope: str | None = None
-    dry_run: bool = Field(False, description="Only say what would go, all of it, also if it is too much.")
+    dry_run: bool = Field(False, description="Only list what would be deleted, even if it exceeds the limit.")
     digest: Annotated[str, Field(max_length=MAX_DIGEST_CHARS)] | None = Field(
-        None, description="Of a dry run's result: where something else would go by now, nothing does."
+        None,
+        description="Digest of a dry run's result; if the matches have changed since, nothing is deleted.",
     )
 
 
 class DreamBody(_Request):
-    """The scope that is to be tidied."""
+    """A request to tidy one scope or all scopes."""
 
     scope: str | None = Field(None, description="The only scope to tidy; null: all.")
     dry_run: bool = Field(False, description="Only report what would be done.")
 
 
 class RecallBody(_Request):
-    """A message to a model: what of the memory helps with it is looked for."""
+    """A message to a model; the memory is searched for entries that help with it."""
 
     query: str = Field(description="The message, or some words: 1 to 65536 bytes of UTF-8 after trimming.")
     exclude: Annotated[list[Annotated[str, Field(max_length=MAX_ID_CHARS)]], FailFast()] = Field(
         [],
         max_length=MAX_EXCLUDED,
-        description="Ids of entries that the model has seen. An entry that was changed since comes again; "
-        "what is the id of none leaves nothing out.",
+        description="Ids of entries that the model has seen. A changed entry is returned again; "
+        "unknown ids have no effect.",
     )
-    limit: int = Field(5, ge=1, le=MAX_RECALLED, description="How many entries at most.")
+    limit: int = Field(5, ge=1, le=MAX_RECALLED, description="Maximum number of entries.")
     scope: str | None = Field(None, description="The only scope to search; null: all.")
 
 
 class EditBody(_Request):
-    """Another text of an entry."""
+    """A new text for an entry."""
 
     path: str = Field(description="An entry, such as `user/editor.md`, or its address.")
-    text: str = Field(description="The new text, without front matter, which stays.")
+    text: str = Field(description="The new text without front matter; the front matter stays unchanged.")
     digest: Annotated[str, Field(max_length=MAX_DIGEST_CHARS)] | None = Field(
-        None, description="That the entry had when it was shown; if it has another one now: `store_conflict`."
+        None, description="Digest of the entry when it was read; if it has changed since: `store_conflict`."
     )
     dry_run: bool = Field(False, description="Judge and report, write nothing.")
 
 
 class PinBody(_Request):
-    """An entry that is to be pinned, or to be unpinned."""
+    """A request to pin or unpin an entry."""
 
     path: str = Field(description="An entry, such as `user/editor.md`, or its address.")
     dry_run: bool = Field(False, description="Judge and report, write nothing.")
 
 
 class IndexBody(_Request):
-    """Indexes of all scopes."""
+    """A request to rebuild or verify the indexes of all scopes."""
 
-    dry_run: bool = Field(False, description="Only verify them as they are.")
+    dry_run: bool = Field(False, description="Only verify the indexes.")
 
 
 class PathQuery(_Request):
-    """The query of a route about one path."""
+    """Query parameters of a route about one path."""
 
     path: str
 
 
 class HistoryQuery(_Request):
-    """The query of a history."""
+    """Query parameters of a history."""
 
     path: str | None = None
 
 
 class ExportQuery(_Request):
-    """The query of an export."""
+    """Query parameters of an export."""
 
     scope: str | None = None
     format: str = "tar"
 
 
 class ListQuery(_Request):
-    """The query of a list of entries, whose values are texts."""
+    """Query parameters of a list of entries; all values arrive as text."""
 
     model_config = ConfigDict(strict=False)
     scope: str | None = None
@@ -176,57 +177,55 @@ class ListQuery(_Request):
 
 
 class UndoBody(_Request):
-    """The task whose changes are to be taken back."""
+    """The task whose changes are undone."""
 
     task_id: str
 
 
 class EraseBody(_Request):
-    """What is to be erased for good."""
+    """The entry or task whose changes are permanently erased."""
 
     target: str
     dry_run: bool = Field(
-        description="true: only say what would go; false: erase it. Required, since no undo brings it back."
+        description="true: only list what would be erased; false: erase it. Required: it cannot be undone."
     )
 
 
 class ApproveBody(_Request):
-    """The digest that the review showed."""
+    """The digest of the review as it was displayed."""
 
     digest: str
 
 
 class RejectBody(_Request):
-    """Nothing: which review it is stands in the path."""
+    """An empty body; the path contains the id of the review."""
 
 
 class UiBody(_Request):
-    """Nothing: there is one page."""
+    """An empty body; the daemon serves one page."""
 
 
 class Erasure(RootModel[answers.Erasure]):
-    """What an erasure would do, or did."""
+    """The plan or the result of an erasure."""
 
 
 # -- problems ----------------------------------------------------------------------------------------
 #
-# How the codes of `muniment.errors` are told: as an answer, as the end of a task, as why a recall is empty.
-#
-# Source: RFC 9457.
+# Maps the codes of `muniment.errors` to responses, task errors and reasons for an empty recall.
 
 _CONFLICT: Final = 409
 
 AWAY_SECONDS: Final = 5
-"""Seconds after which to try again where the database of a fleet does not answer."""
+"""Seconds until a retry, if the database of a fleet does not respond."""
 
 
 class HttpProblem(Exception):
-    """An answer that says why not.
+    """An error response.
 
     Attributes:
-        code: one that answers have.
-        headers: of the answer.
-        fields: further members of its body.
+        code: a code that responses may have.
+        headers: headers of the response.
+        fields: additional members of its body.
     """
 
     def __init__(self, code: str, *, headers: Mapping[str, str] | None = None, **fields: Any) -> None:
@@ -235,7 +234,7 @@ class HttpProblem(Exception):
         super().__init__(code)
 
     def body(self) -> dict[str, Any]:
-        """The members of the answer's body."""
+        """Return the members of the response body."""
         return {
             "type": "about:blank",
             "title": self.sentence,
@@ -247,7 +246,7 @@ class HttpProblem(Exception):
 
 
 def problem_of(error: MunimentError) -> HttpProblem:
-    """The answer for an error of the library; its own code beside another one if people can mend it."""
+    """Return the response for an error of the library, with the error's own code if users can fix it."""
     if isinstance(error, LedgerAway):
         return HttpProblem(error.code, headers={"Retry-After": str(AWAY_SECONDS)})
     meaning = CODES[error.code]
@@ -260,7 +259,7 @@ def problem_of(error: MunimentError) -> HttpProblem:
 
 
 def task_error(error: MunimentError, kind: str) -> dict[str, Any]:
-    """What a task says that failed with `error`, and what the ledger keeps of it."""
+    """Return the error of a task that failed with `error`, as clients see it and as the ledger stores it."""
     code = error.code
     if kind == "forget" and code == InvalidContent.code:
         code = "invalid_query"
@@ -270,8 +269,8 @@ def task_error(error: MunimentError, kind: str) -> dict[str, Any]:
 
 
 def recall_code(error: MunimentError) -> str:
-    """Why a recall is empty: a code with a meaning for recalls."""
-    # A root is not where it was bound, or may be none; or the ledger is elsewhere, and cannot be asked.
+    """Return the code that explains why a recall is empty."""
+    # A root was moved or is invalid, or the ledger is on another machine that does not respond.
     if isinstance(error, PathEscape | InvalidScope | LedgerAway):
         return "managed_memory_unavailable"
     code = problem_of(error).code
@@ -279,12 +278,12 @@ def recall_code(error: MunimentError) -> str:
 
 
 def sentence_of(code: str) -> str:
-    """The sentence of a code of a task or an answer."""
+    """Return the sentence of a code of a task or a response."""
     return CODES[code].sentence
 
 
 def fields_of(error: MunimentError) -> dict[str, Any]:
-    """What of an error a client may be told besides its code: ids, logical paths, and why a model failed."""
+    """Return the fields of an error that a client may see: ids, logical paths, and why a model failed."""
     fields: dict[str, Any] = {}
     match error:
         case PendingReview():

@@ -1,11 +1,11 @@
-"""Everything of the daemon but HTTP: the state, the workspaces with their lanes, the stream of events.
+"""The daemon without HTTP: the state, the workspaces with their lanes, and the stream of events.
 
-C1 What was accepted is durable before `submit` returns; what a process that ended left is recovered before
-   anything is begun.
-C2 Once draining, nothing more is accepted; what is queued stays in the ledger for the next daemon.
+C1 An accepted task is durable before `submit` returns; tasks of an ended process are recovered before any
+   task begins.
+C2 While draining, the core accepts no task; queued tasks stay in the ledger for the next daemon.
 
-Opened and used on one event loop; jobs run in a thread for each lane. Nothing here waits on the loop but
-reads of some rows, over a connection that no writer holds up.
+Opened and used on one event loop; jobs run in a separate thread for each lane. The only blocking calls on the
+loop read a few rows, over a connection that no writer blocks.
 """
 
 from __future__ import annotations
@@ -65,46 +65,48 @@ if TYPE_CHECKING:
 
 # -- recalls -----------------------------------------------------------------------------------------
 #
-# Recalls: for whoever asks it is looked up what of the memory helps, in threads that nothing else uses.
+# Recalls: search the memory for entries that help with a message, in dedicated threads.
 #
-# R1 An answer comes within `PLACE_SECONDS`, `RECALL_SECONDS` and `_LATE_SECONDS`, also where a disk hangs.
-# What goes wrong leaves it empty, with the reason in it. R2 At most `MAX_RECALLS` are carried out at once.
-# Of these no client's token has more than half, and all of them leave `RESERVE` to the owner; for a place
-# one waits `PLACE_SECONDS`, and is busy then. R3 Entries are answered once it is on record that they are
-# put before a model, or that could not be written. R4 Once the daemon stops every recall is cancelled,
-# those that come later too.
+# R1 A response arrives within `PLACE_SECONDS`, `RECALL_SECONDS` and `_LATE_SECONDS`, even if a disk hangs. If
+# a recall fails, the response is empty and contains the reason. R2 At most `MAX_RECALLS` run at once. One
+# client's token gets at most half of them, and all clients together leave `RESERVE` to the owner. A recall
+# waits `PLACE_SECONDS` for a free slot, then it is rejected as busy. R3 Entries are returned only after the
+# ledger has recorded that they are injected, or after that write has failed. R4 When the daemon stops, every
+# recall is cancelled, including later ones.
 
 MAX_RECALLS: Final = 8
-"""Recalls at once; each takes a millisecond or two, unless a disk or a mount hangs."""
+"""Maximum concurrent recalls; each takes a millisecond or two, unless a disk or a mount hangs."""
 
 RESERVE: Final = 2
-"""Of these, how many all clients together leave to the owner."""
+"""Slots that all clients together leave to the owner."""
 
 PLACE_SECONDS: Final = 1.0
-"""Seconds that a recall waits for others to end: as many as whoever is busy is told to wait."""
+"""Seconds that a recall waits for a free slot; a busy client receives the same `Retry-After`."""
 
 RECALL_SECONDS: Final = 5.0
-"""Seconds of a recall. What it costs more than milliseconds is to read files that changed, the first time."""
+"""Time limit of a recall in seconds. It takes more than milliseconds only to read changed files the first
+time.
+"""
 
 WHERE: Final = "daemon"
-"""Where entries are put before a model, in the ledger's words."""
+"""The place of injection, as recorded in the ledger."""
 
 _LATE_SECONDS: Final = 0.5
-"""Seconds that a recall has to notice that its time is over; after that it hangs."""
+"""Seconds that a recall has to notice its deadline; after that it counts as hanging."""
 
 _RECALL_END_SECONDS: Final = 1.0
-"""Seconds that recalls have to end once they are cancelled, which takes them some 50 ms."""
+"""Seconds that recalls have to end after cancellation, which takes them about 50 ms."""
 
 
 class Places:
-    """Shares of places for which one waits `PLACE_SECONDS`. Belongs to one event loop.
+    """Shares of slots, for each of which a caller waits `PLACE_SECONDS`. Belongs to one event loop.
 
     Attributes:
-        waiting: how many wait for a place.
+        waiting: number of callers that wait for a slot.
 
     Args:
-        cap: as of `Shares`.
-        reserve: as of `Shares`.
+        cap: as in `Shares`.
+        reserve: as in `Shares`.
     """
 
     def __init__(self, cap: int, reserve: int) -> None:
@@ -112,14 +114,14 @@ class Places:
         self.waiting = 0
 
     def __len__(self) -> int:
-        """How many are taken."""
+        """Return the number of slots in use."""
         return len(self._shares)
 
     async def take(self, token: str) -> None:
-        """Take a place.
+        """Acquire a slot.
 
         Raises:
-            HttpProblem: none was left in time.
+            HttpProblem: no slot became free in time.
         """
         deadline = time.monotonic() + PLACE_SECONDS
         while True:
@@ -135,19 +137,19 @@ class Places:
                 async with asyncio.timeout(deadline - time.monotonic()):
                     await self._left.wait()
             except TimeoutError:
-                pass  # The next look raises.
+                pass  # The next attempt raises.
             finally:
                 self.waiting -= 1
 
     def leave(self, token: str) -> None:
-        """Take a place back from who has one."""
+        """Release a slot."""
         self._shares.leave(token)
-        self._left.set()  # Wakes all who wait by now,
-        self._left.clear()  # and nobody who comes later.
+        self._left.set()  # Wakes all current waiters,
+        self._left.clear()  # but no later ones.
 
     @asynccontextmanager
     async def held(self, token: str) -> AsyncIterator[None]:
-        """Hold a place within the block. Raises as `take`."""
+        """Acquire a slot for the duration of the block. Raises as `take`."""
         await self.take(token)
         try:
             yield
@@ -156,13 +158,13 @@ class Places:
 
 
 class Recalling(Protocol):
-    """What can be recalled from."""
+    """A memory from which entries can be recalled."""
 
     def recalling(self, patience: Patience) -> AbstractContextManager[Recaller]:
-        """What recalls from it as it is now, until the block ends.
+        """Provide a recaller for the current memory, until the block ends.
 
         Raises:
-            MunimentError: it cannot be used.
+            MunimentError: the memory is not available.
         """
 
 
@@ -170,7 +172,7 @@ class Recalls:
     """The recalls of a daemon. Belongs to one event loop.
 
     Args:
-        metrics: told of each.
+        metrics: records each recall.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -181,15 +183,15 @@ class Recalls:
         self._cancel = Cancel()
 
     async def recall(self, workspace: Recalling, token: str, body: RecallBody) -> Recalled:
-        """What helps with a query (R1 to R4).
+        """Return the entries that help with a query (R1 to R4).
 
         Args:
-            workspace: where.
-            token: the name of that of whoever asks.
-            body: what is asked.
+            workspace: the memory to search.
+            token: share of the caller, see `Principal.share`.
+            body: the request.
 
         Raises:
-            Problem: there is no place for it, or the daemon stops.
+            HttpProblem: no slot is free, or the daemon stops.
         """
         await self._places.take(token)
         patience = Patience(time.monotonic() + RECALL_SECONDS, self._cancel)
@@ -208,28 +210,28 @@ class Recalls:
         return recalled
 
     async def stop(self) -> bool:
-        """Cancel every recall (R4); whether all have ended."""
+        """Cancel every recall (R4); return whether all have ended."""
         self._cancel.set()
         if self._running:
             await asyncio.wait(self._running, timeout=_RECALL_END_SECONDS)
         return not self._running
 
     def close(self) -> None:
-        """Give the threads back, once they have ended; after `stop`, in any thread."""
+        """Shut down the threads; call it after `stop`, in any thread."""
         self._threads.shutdown()
         self._cancel.close()
 
     def _leave(self, token: str, running: asyncio.Future[Recalled]) -> None:
-        running.exception()  # Looked at by nobody else where this came too late.
+        running.exception()  # Retrieves the exception; if this was too late, no other code does.
         self._running.discard(running)
         self._places.leave(token)
 
 
 def _recalled(workspace: Recalling, body: RecallBody, patience: Patience) -> Recalled:
-    """Recall, in a thread.
+    """Recall in a worker thread.
 
     Raises:
-        MunimentError: as `Workspace.place`; whoever asked is told as `_outcome` says.
+        MunimentError: as `Workspace.place`; `_outcome` converts it for the caller.
     """
     with workspace.recalling(patience) as recaller:
         exclude = recaller.keys_of(body.exclude)
@@ -243,7 +245,7 @@ def _recalled(workspace: Recalling, body: RecallBody, patience: Patience) -> Rec
 
 
 def _outcome(running: asyncio.Future[Recalled]) -> Recalled:
-    """What came of a recall: nothing where it hangs, or raised something (R1)."""
+    """Return the result of a recall; an empty one with the error if it hangs or raised (R1)."""
     from muniment.types import Recalled
 
     error = running.exception() if running.done() else DeadlineExceeded("the recall hangs")
@@ -261,46 +263,48 @@ def _outcome(running: asyncio.Future[Recalled]) -> Recalled:
 # -- core --------------------------------------------------------------------------------------------
 
 IDLE_SECONDS: Final = 600.0
-"""Seconds without a task after which the zygote is ended, which keeps 30 MB."""
+"""Seconds without a task after which the zygote is ended, because it uses 30 MB."""
 
 RETRY_SECONDS: Final = 5
-"""Seconds after which a client may try again whose task found the queue full."""
+"""Seconds after which a client may retry if the queue was full."""
 
 _CANCEL_SECONDS: Final = 5.0
-"""Seconds that a cancel waits for the running task to be over; its worker is killed at once."""
+"""Seconds that a cancellation waits for the running task to end; its worker is killed at once."""
 
 _OWNER_SECONDS: Final = 5.0
-"""Seconds that what the owner asked for has to end once it is cancelled."""
+"""Seconds that operations of the owner have to end after cancellation."""
 
 MAX_READS: Final = 4
-"""Reads of the memory for clients at once, of entries, of MCP and of tasks; one waits as for a recall."""
+"""Maximum concurrent reads for clients (entries, MCP and tasks); further ones wait as recalls do."""
 
 _READ_RESERVE: Final = 1
-"""Of these, how many all clients together leave to the owner."""
+"""Read slots that all clients together leave to the owner."""
 
 MAX_OWNER: Final = 8
-"""What the owner asks for at once; each may wait a minute for the locks of its roots."""
+"""Maximum concurrent operations of the owner; each may wait a minute for the locks of its roots."""
 
 TRIES: Final = 4
-"""Of these, when one may begin that thinks for minutes with a model: others find a place beside it."""
+"""Limit of running operations below which a long operation with a model may start, so that others find a
+slot.
+"""
 
 _END_SECONDS: Final = 2.0
-"""Seconds that its threads have to end; more is taken only where a disk or a mount hangs."""
+"""Seconds that the threads have to end; they need longer only if a disk or a mount hangs."""
 
 FIND_SECONDS: Final = 1.0
-"""Seconds that a path may take to be looked up which a client names; it takes less than one millisecond."""
+"""Seconds to look up a path from a client; it takes less than one millisecond."""
 
 _FINDERS: Final = 2
-"""Threads for that, of their own: where a mount hangs they do, and nothing else."""
+"""Dedicated threads for these lookups: if a mount hangs, only these threads hang."""
 
 _THREADS: Final = 8
-"""Threads for what takes milliseconds, unless a disk or a mount hangs."""
+"""Threads for operations that take milliseconds, unless a disk or a mount hangs."""
 
 T = TypeVar("T")
 
 
 def _key_of(home: Path, unsafe_path: str, known: str = "") -> str:
-    """The key of the project around a directory, in a thread; empty: none is bound or `known`."""
+    """Return the key of the project that contains a directory; empty if it is not bound and not `known`."""
     try:
         found = find_project(home, Path(unsafe_path))
     except ConfigInvalid:
@@ -309,39 +313,39 @@ def _key_of(home: Path, unsafe_path: str, known: str = "") -> str:
 
 
 class ServedWorkspace(Recalling, Protocol):
-    """A workspace as routes know it."""
+    """The interface of a workspace that routes use."""
 
     @property
     def key(self) -> str:
-        """By which it is named."""
+        """Return the key that identifies it."""
 
     @property
     def is_open(self) -> bool:
-        """Whether its scopes are known."""
+        """Return whether its scopes are known."""
 
     def scopes(self) -> Mapping[str, str]:
-        """The names of its scopes by the keys of their roots, as far as they are known."""
+        """Return the names of its scopes by the keys of their roots, if they are known."""
 
 
 class McpEndpoint(Protocol):
-    """The sessions of the Model Context Protocol of a daemon, which `routes` loads by name."""
+    """The MCP sessions of a daemon, which `routes` imports by name."""
 
     async def stop(self) -> None:
         """End every session and stream."""
 
 
 class ServedCore:
-    """What routes ask: of a daemon for its workspaces, and of a node of a fleet for one home.
+    """The interface that routes use: of a daemon for its workspaces, and of a fleet node for one home.
 
-    The node is asked by who operates it, who has no workspace there: that is what stands here.
+    This base class serves the operator of a node, who has no workspace there.
 
     Attributes:
-        metrics: what was counted.
-        recalls: what clients are told of the memory; there once it is open.
-        mcp: the sessions of MCP, once somebody has asked for one.
-        open_paths: what is asked without a token.
-        workspaces: those of this machine, by key.
-        reads: places for reads of the memory for clients.
+        metrics: the counters.
+        recalls: the recalls of clients; set once the core is open.
+        mcp: the MCP sessions; set after the first request for one.
+        open_paths: paths that need no token.
+        workspaces: the workspaces of this machine, by key.
+        reads: slots for reads of the memory for clients.
     """
 
     recalls: Recalls
@@ -357,52 +361,52 @@ class ServedCore:
 
     @property
     def is_draining(self) -> bool:
-        """Whether nothing is accepted any more."""
+        """Return whether the core no longer accepts requests."""
         return self._is_draining
 
     def any_workspace(self) -> ServedWorkspace | None:
-        """One of its workspaces, which all have the same scopes."""
+        """Return one of its workspaces, which all have the same scopes."""
         return next(iter(self.workspaces.values()), None)
 
     async def workspace(self, unsafe_name: str | None) -> ServedWorkspace:
-        """The workspace of a name; None: the only one.
+        """Return the workspace with this name; None selects the only one.
 
         Raises:
-            HttpProblem: there is none, or there are several.
+            HttpProblem: it does not exist, or there are several.
         """
         del unsafe_name
         raise HttpProblem("untrusted_workspace")
 
     async def problems(self) -> dict[str, str | None]:
-        """By workspace, the code of what keeps it from taking tasks now; None: nothing does."""
+        """Return for each workspace the code of the problem that prevents tasks, or None."""
         return {}
 
     async def known(self) -> tuple[Principal, ...]:
-        """The tokens of clients."""
+        """Return the principals of the client tokens."""
         return ()
 
     async def still_knows(self, principal: Principal) -> bool:
-        """Whether a token was not revoked since, nor made anew by the same name."""
+        """Return whether a token is still valid: not revoked and not replaced."""
         return principal.is_owner
 
     async def proof(self, unsafe_name: str, nonce: str, address: str) -> str:
-        """Proof that a token is known, see `Tokens.proof`."""
+        """Return a proof that a token is known, see `Tokens.proof`."""
         raise NotImplementedError
 
     def open_ui(self) -> tuple[str, str]:
-        """The page's URL, and a code to sign in with, see `PageDoor.invite`.
+        """Return the page's URL and a sign-in code, see `PageDoor.invite`.
 
         Raises:
-            HttpProblem: there is no page.
+            HttpProblem: the page is not available.
         """
         raise HttpProblem("not_found")
 
     async def followed(self) -> Stream:
-        """What happens."""
+        """Return the stream of events."""
         raise HttpProblem("untrusted_workspace")
 
     async def check(self, workspace: ServedWorkspace, kind: str) -> None:
-        """Check that a task could be carried out now.
+        """Check that a task could run now.
 
         Raises:
             HttpProblem: it could not, or the check itself failed.
@@ -417,25 +421,25 @@ class ServedCore:
         is_long: bool = False,
         writes: bool = True,
     ) -> T:
-        """Carry out at the place of a workspace what is no task; it is cancelled with whoever awaits it.
+        """Run an operation that is not a task, with the `Place` of a workspace; cancelled with its caller.
 
         Args:
-            workspace: where.
-            body: ends early once cancelled, which it is when the daemon stops.
-            is_long: whether it may ask a model (`TRIES`).
-            writes: whether it may change the memory; of no account where no other machine does.
+            workspace: the workspace.
+            body: ends early if it is cancelled, which happens when the daemon stops.
+            is_long: whether it may query a model (`TRIES`).
+            writes: whether it may change the memory; ignored if no other machine can change it.
 
         Raises:
-            HttpProblem: the daemon stops, or too much is asked for at once.
-            MunimentError: as `body`, and where the memory cannot be used.
+            HttpProblem: the daemon stops, or too many operations run at once.
+            MunimentError: raised by `body`, or the memory is not available.
         """
         raise NotImplementedError
 
     async def recall(self, workspace: ServedWorkspace, token: str, body: RecallBody) -> Recalled:
-        """What of a memory helps; see `Recalls.recall`.
+        """Return the entries of a memory that help with a query; see `Recalls.recall`.
 
         Raises:
-            HttpProblem: the daemon stops, or too much is recalled at once.
+            HttpProblem: the daemon stops, or too many recalls run at once.
         """
         self.require_open()
         return await self.recalls.recall(workspace, token, body)
@@ -446,12 +450,12 @@ class ServedCore:
         """Accept a task (C1, C2).
 
         Args:
-            workspace: where.
+            workspace: the workspace.
             asked: the task.
             traceparent: the headers of that name.
 
         Raises:
-            HttpProblem: it is not accepted.
+            HttpProblem: the task is not accepted.
         """
         self.require_open()
         try:
@@ -462,10 +466,10 @@ class ServedCore:
             raise problem_of(error) from None
 
     async def cancel(self, workspace: ServedWorkspace, task_id: str, by: Originator) -> QueuedTask:
-        """Cancel a task; the task as it is once it is over, or after a few seconds.
+        """Cancel a task; return it once it is over, or as it is after a few seconds.
 
         Raises:
-            NotFound: there is no such task.
+            NotFound: the task does not exist.
             HttpProblem: the ledger cannot be written.
         """
         try:
@@ -477,10 +481,10 @@ class ServedCore:
         return await self.wait(workspace, task_id, _CANCEL_SECONDS)
 
     async def wait(self, workspace: ServedWorkspace, task_id: str, seconds: float) -> QueuedTask:
-        """A task once it is over, or as it is after `seconds`.
+        """Return a task once it is over, or as it is after `seconds`.
 
         Raises:
-            NotFound: there is no such task, or no more.
+            NotFound: the task does not exist or was deleted.
         """
         stream = await self.followed()
         deadline = time.monotonic() + seconds
@@ -492,18 +496,18 @@ class ServedCore:
             await stream.changed(left)
 
     async def find(self, workspace: ServedWorkspace, task_id: str) -> QueuedTask | None:
-        """A task of a workspace; None: there is none of that id."""
+        """Return a task of a workspace, or None if the id is unknown."""
         return await self._asked(partial(lane_tasks.find, self._reads, workspace.key, task_id))
 
     async def tasks(self, workspace: ServedWorkspace, *, before: int | None) -> tuple[QueuedTask, ...]:
-        """The tasks of a workspace, the newest first; see `server.lane_tasks.tasks`."""
+        """Return the tasks of a workspace, newest first; see `server.lane_tasks.tasks`."""
         return await self._asked(partial(lane_tasks.tasks, self._reads, workspace.key, before=before))
 
     def require_open(self) -> None:
-        """Refuse what comes while it drains.
+        """Reject requests while draining.
 
         Raises:
-            HttpProblem: it does.
+            HttpProblem: the core is draining.
         """
         if self.is_draining:
             raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
@@ -517,17 +521,17 @@ class ServedCore:
         raise NotImplementedError
 
     async def _asked(self, ask: Callable[[], T]) -> T:
-        """What `ask` returns, which asks the ledger: here on the loop."""
+        """Run `ask`, which reads the ledger, and return its result; here on the event loop."""
         return ask()
 
 
 class ServingCore(ServedCore, ABC):
-    """What a `Daemon` opens and closes with itself: that of one machine, or a node of a fleet.
+    """The part of a `Daemon` that it opens and closes: the core of one machine, or a node of a fleet.
 
     Attributes:
-        model: what files the facts.
-        door: the way to the page.
-        epoch: of the series of events, see `Stream`; there once it is open.
+        model: the model that files the facts.
+        door: access to the page.
+        epoch: id of the series of events, see `Stream`; set once it is open.
     """
 
     epoch: str
@@ -542,30 +546,30 @@ class ServingCore(ServedCore, ABC):
 
     @abstractmethod
     def of(self, principal: Principal) -> ServedCore:
-        """What whoever asks is served by."""
+        """Return the core that serves this principal."""
 
     @abstractmethod
     async def whose(self, unsafe_token: str) -> Principal | None:
-        """Who a token belongs to; None: nobody."""
+        """Return the principal of a token, or None if the token is unknown."""
 
     @abstractmethod
     async def open(self, directories: tuple[Path, ...]) -> None:
-        """Begin to serve."""
+        """Start serving."""
 
     @abstractmethod
     async def stop(self, grace: float) -> bool:
-        """Accept nothing more, and give what runs `grace` seconds; whether everything is at rest then."""
+        """Stop accepting requests and give running ones `grace` seconds; return whether all have ended."""
 
     @abstractmethod
     def end_followers(self) -> None:
-        """End whoever follows events or waits for them."""
+        """Disconnect all clients that follow or wait for events."""
 
     async def close(self) -> None:
-        """Give everything back; after `stop`, and once nobody follows."""
+        """Release all resources; call it after `stop`, once no client follows events."""
         await self._opened.aclose()
 
     async def _carried_out(self, body: Callable[[Cancel], T], ended: Callable[[], None] = lambda: None) -> T:
-        """Carry out what is no task, in a thread; it is cancelled with whoever awaits it."""
+        """Run an operation that is not a task in a thread; cancel it if its caller is cancelled."""
         cancel = Cancel()
 
         def done(asked: asyncio.Future[T]) -> None:
@@ -578,7 +582,7 @@ class ServingCore(ServedCore, ABC):
         return await until_ended(asked, cancel)
 
     async def _rest(self) -> None:
-        """End the zygote whenever nothing was asked for a while, until cancelled."""
+        """End the zygote after each idle period, until cancelled."""
         while True:
             await asyncio.sleep(IDLE_SECONDS / 10)
             if time.monotonic() - self._last_task >= IDLE_SECONDS:
@@ -586,10 +590,10 @@ class ServingCore(ServedCore, ABC):
 
 
 class DaemonCore(ServingCore):
-    """Open with `open`, close with `close`.
+    """The core of one machine. Open it with `open`, close it with `close`.
 
     Attributes:
-        workspaces: by key.
+        workspaces: its workspaces by key.
     """
 
     def __init__(self, settings: Settings, model: Model, *, in_process: bool = False) -> None:
@@ -602,11 +606,11 @@ class DaemonCore(ServingCore):
         self.workspaces: dict[str, Workspace] = {}
 
     async def open(self, directories: tuple[Path, ...]) -> None:
-        """Open the state and the workspaces, and begin with what waits.
+        """Open the state and the workspaces, and start the pending tasks.
 
         Raises:
-            ConfigInvalid: a workspace is not there.
-            ManagedMemoryUnavailable, StateTooNew: the state cannot be used.
+            ConfigInvalid: a workspace does not exist.
+            ManagedMemoryUnavailable, StateTooNew: the state is not available.
         """
         async with AsyncExitStack() as opened:
             self._loop = asyncio.get_running_loop()
@@ -623,7 +627,7 @@ class DaemonCore(ServingCore):
             opened.callback(self.writer.close)
             for directory in directories:
                 await self._add(directory, opened)
-            opened.callback(looks_of(self.state).close)  # Before the roots that it looks at.
+            opened.callback(looks_of(self.state).close)  # Close this before the roots that it watches.
             for task in (self.stream.watch(), self._rest()):
                 running = asyncio.create_task(task)
                 opened.callback(running.cancel)
@@ -632,14 +636,15 @@ class DaemonCore(ServingCore):
             self._opened = opened.pop_all()
 
     async def stop(self, grace: float) -> bool:
-        """Accept nothing more, and give what runs `grace` seconds; whether everything is at rest then.
+        """Stop accepting requests and give running ones `grace` seconds; return whether all have ended.
 
-        What the owner asked for is cancelled where it still waits; what it has begun to write it finishes.
-        Recalls are cancelled.
+        Operations of the owner that still wait are cancelled; those that have begun to write finish. Recalls
+        are cancelled.
         """
         self._is_draining = True
         runners = self._runners.values()
-        with ThreadPoolExecutor(max_workers=max(1, len(runners))) as threads:  # All have the same grace.
+        # All runners stop in parallel, with the same grace period.
+        with ThreadPoolExecutor(max_workers=max(1, len(runners))) as threads:
             stopping = [self._loop.run_in_executor(threads, runner.stop, grace) for runner in runners]
             at_rest = all(await asyncio.gather(*stopping))
         for cancel in self._owners.values():
@@ -650,50 +655,50 @@ class DaemonCore(ServingCore):
         return at_rest and has_recalled and not self._owners
 
     def end_followers(self) -> None:
-        """End whoever follows events or waits for them."""
+        """Disconnect all clients that follow or wait for events."""
         self.stream.close()
 
     async def whose(self, unsafe_token: str) -> Principal | None:
-        """Who a token belongs to; None: nobody."""
+        """Return the principal of a token, or None if the token is unknown."""
         return self.tokens.principal(unsafe_token, self._owner_token)
 
     async def still_knows(self, principal: Principal) -> bool:
-        """Whether a token was not revoked since, nor made anew by the same name."""
+        """Return whether a token is still valid: not revoked and not replaced."""
         return principal.is_owner or principal in self.tokens.all()
 
     def of(self, principal: Principal) -> DaemonCore:
-        """What whoever asks is served by."""
+        """Return the core that serves this principal."""
         del principal
         return self
 
     async def problems(self) -> dict[str, str | None]:
-        """By workspace, the code of what keeps it from taking tasks now; None: nothing does."""
+        """Return for each workspace the code of the problem that prevents tasks, or None."""
         found = await asyncio.gather(*(self.reason(each) for each in self.workspaces.values()))
         return dict(zip(self.workspaces, found, strict=True))
 
     def open_ui(self) -> tuple[str, str]:
-        """The page's URL, and a code to sign in with, see `PageDoor.invite`.
+        """Return the page's URL and a sign-in code, see `PageDoor.invite`.
 
         Raises:
-            HttpProblem: what the page is made with is not installed; and as `PageDoor.invite`.
+            HttpProblem: the packages of the page are not installed; also as `PageDoor.invite`.
         """
         if None in map(importlib.util.find_spec, MADE_WITH):
             raise HttpProblem("ui_not_installed")
         return self.door.invite()
 
     async def known(self) -> tuple[Principal, ...]:
-        """The tokens of clients."""
+        """Return the principals of the client tokens."""
         return self.tokens.all()
 
     async def proof(self, unsafe_name: str, nonce: str, address: str) -> str:
-        """Proof that a token is known, see `Tokens.proof`."""
+        """Return a proof that a token is known, see `Tokens.proof`."""
         return self.tokens.proof(unsafe_name, nonce, address, self._owner_token)
 
     async def workspace(self, unsafe_name: str | None) -> Workspace:
-        """The workspace of a key, or of a path in another checkout of its project; None: the only one.
+        """Return the workspace with a key, or of a path in any checkout of its project; None: the only one.
 
         Raises:
-            Problem: the daemon was not started for it, or there are several.
+            HttpProblem: the daemon does not serve it, or there are several.
         """
         if unsafe_name is None and len(self.workspaces) > 1:
             raise HttpProblem("workspace_required")
@@ -707,10 +712,10 @@ class DaemonCore(ServingCore):
         return found
 
     async def _key_at(self, unsafe_path: str, served: str) -> str:
-        """The key of the project that a directory belongs to; empty: of none, or nobody could tell.
+        """Return the key of the project around a directory; empty without one, or if the lookup timed out.
 
-        What lies where a workspace is served, by its key, may be another repository by now. It is looked up
-        in a thread that nobody else's paths hold up.
+        The directory of a served workspace may contain a different repository by now. For such a path a
+        separate thread does the lookup, which the paths of other clients cannot block.
         """
         if not os.path.isabs(unsafe_path):  # noqa: PTH117  as a text
             return ""
@@ -722,7 +727,7 @@ class DaemonCore(ServingCore):
             return ""
 
     async def check(self, workspace: ServedWorkspace, kind: str) -> None:
-        """See `ServedCore`."""
+        """Check that a task could run now; see `ServedCore`."""
         try:
             reason = await self.reason(workspace)
         except Exception as defect:
@@ -731,7 +736,7 @@ class DaemonCore(ServingCore):
             raise HttpProblem("managed_memory_unavailable", reason=reason)
 
     async def reason(self, workspace: ServedWorkspace) -> str | None:
-        """The code of what keeps a workspace from taking tasks now; None: nothing does."""
+        """Return the code of the problem that prevents tasks of a workspace, or None if it accepts tasks."""
         if self.stream.is_lost:
             return "ledger_gone"
         if not self._runners[workspace.key].is_alive:
@@ -747,7 +752,7 @@ class DaemonCore(ServingCore):
         is_long: bool = False,
         writes: bool = True,
     ) -> T:
-        """See `ServedCore`."""
+        """Run an operation that is not a task; see `ServedCore`."""
         del writes
         self.require_open()
         if len(self._owners) >= (TRIES if is_long else MAX_OWNER):
@@ -760,31 +765,31 @@ class DaemonCore(ServingCore):
     ) -> Submitted:
         self._last_task = time.monotonic()
         submitted = self.writer.submit(lambda: self._submitted(workspace.key, asked, traceparent))
-        # Also where the client has gone by then: its task is accepted all the same.
+        # Also if the client has disconnected by then: its task is accepted anyway.
         submitted.add_done_callback(lambda _: self._runners[workspace.key].wake())
         return await asyncio.wrap_future(submitted)
 
     def _submitted(self, key: str, asked: NewTask, traceparent: Sequence[str]) -> Submitted:
         submitted = self.workspaces[key].lane.submit(asked)
         if not submitted.repeated:
-            self._parents.keep(submitted.task.id, traceparent)  # Before a runner can see the task.
+            self._parents.keep(submitted.task.id, traceparent)  # Before a runner can read the task.
         return submitted
 
     async def _cancel(self, workspace: ServedWorkspace, task_id: str, by: Originator) -> None:
         await self._in_thread(lambda: self._runners[workspace.key].cancel(task_id, by))
 
     async def followed(self) -> Stream:
-        """See `ServedCore`."""
+        """Return the stream of events; see `ServedCore`."""
         return self.stream
 
     async def _add(self, directory: Path, opened: AsyncExitStack) -> None:
         workspace = workspace_at(directory, self._settings, self.state, in_process=self._in_process)
         if (known := self.workspaces.get(workspace.key)) is not None:
             if known.path == workspace.path:
-                raise ConfigInvalid(f"the workspace {workspace.path} is named twice")
-            return  # Another worktree of a clone, which has the same memory.
+                raise ConfigInvalid(f"duplicate workspace {workspace.path}: list it once")
+            return  # Another worktree of the same clone, with the same memory.
         opened.callback(workspace.close)
-        await self._in_thread(workspace.problem)  # What cannot be opened now is tried again for each task.
+        await self._in_thread(workspace.problem)  # If it cannot be opened now, each task tries again.
         await asyncio.wrap_future(self.writer.submit(workspace.lane.recover))
         work = Work(workspace, self.model, self.metrics, self._parents)
         self._runners[workspace.key] = LaneRunner(workspace.lane, self.writer, work)
@@ -797,14 +802,14 @@ class DaemonCore(ServingCore):
         return await self._loop.run_in_executor(self._threads, ask)
 
     async def _end_threads(self) -> None:
-        """Wait for the threads to end; one that hangs holds up neither this nor the end of the loop."""
+        """Wait for the threads to end, with a time limit: a hanging thread must not block the shutdown."""
         ended = asyncio.Event()
 
         def end() -> None:
             for pool in (self._threads, self._owner_threads, self._finders, self._own_finder):
                 pool.shutdown()
             self.recalls.close()
-            with suppress(RuntimeError):  # The loop was closed meanwhile.
+            with suppress(RuntimeError):  # The loop was closed in the meantime.
                 self._loop.call_soon_threadsafe(ended.set)
 
         ending = threading.Thread(target=end, daemon=True)
@@ -814,5 +819,5 @@ class DaemonCore(ServingCore):
             ending.join()
 
     def _wake(self) -> None:
-        """Have the stream look; called by the writer's thread."""
+        """Wake the stream to read new events; called by the writer's thread."""
         self._loop.call_soon_threadsafe(self.stream.wake)

@@ -1,10 +1,11 @@
-"""The routes of entries that the caller names: list, show and export for every token, the rest for the owner.
+"""The routes of entries: list, show and export for every token, the others for the owner.
 
-E1 A token below the owner's trust is shown only what a recall may show it; every other path is not found.
-E2 A query takes the parameters of its route, each once; unknown ones are rejected, as in a body.
-E3 A read has a place, of which no token has more than half, and ends with the connection of whoever asks.
+E1 A token with less than the owner's trust sees only entries that a recall may inject; other paths are not
+found.
+E2 A query accepts the parameters of its route, each once; unknown ones are rejected, as in a body.
+E3 A read needs a slot; one token gets at most half of them. A read ends when its client disconnects.
 
-Apart from `routes`, which lists the operations of all topics.
+Separate from `routes`, which lists the operations of all topics.
 """
 
 from __future__ import annotations
@@ -43,33 +44,33 @@ from muniment.types.documents import document
 T = TypeVar("T")
 
 MAX_EXPORT_BYTES: Final = 12 * 1024 * 1024
-"""Bytes of one export, as it is sent; a client takes 16 MiB of an answer."""
+"""Maximum bytes of one export as sent; a client accepts a response of 16 MiB."""
 
 MAX_NOTES: Final = 50
-"""Notes of an export that its header names."""
+"""Maximum notes of an export in its header."""
 
 MAX_NOTE_BYTES: Final = 12 * 1024
-"""Bytes of the header that names them; clients take some 64 KiB of headers."""
+"""Maximum bytes of the header with the notes; clients accept about 64 KiB of headers."""
 
 EXPORT_HEADER: Final = "X-Muniment-Export"
-"""Header of an export: its result, as JSON in ASCII."""
+"""Header of an export that contains its result, as JSON in ASCII."""
 
 TAR: Final = "application/x-tar"
 LINES: Final = "application/jsonl"
 
 _OF_PATH: Final = (*UNAVAILABLE, "bad_name", "path_escape", "refused", "not_found")
-_SCOPE: Final = Parameter("scope", "query", "The only scope; without it all.")
+_SCOPE: Final = Parameter("scope", "query", "The only scope; default: all.")
 _PATH: Final = Parameter(
     "path", "query", "An entry, such as user/editor.md, or its address.", is_required=True
 )
 
 
 async def _read(call: Call, body: Callable[[Place, Reader, Cancel], T]) -> T:
-    """Read the memory for whoever asks (E1).
+    """Read the memory for the caller (E1).
 
     Raises:
-        MunimentError: as `body`.
-        HttpProblem: as `at_place`, or the token was revoked meanwhile.
+        MunimentError: raised by `body`.
+        HttpProblem: as `at_place`, or the token was revoked in the meantime.
     """
     reader = Reader(call.principal.trust)
 
@@ -84,10 +85,10 @@ async def _read(call: Call, body: Callable[[Place, Reader, Cancel], T]) -> T:
 
 
 async def _while_connected(call: Call, asked: Coroutine[None, None, T]) -> T:
-    """Return what comes of `asked`, which is cancelled once nobody waits for it (E3).
+    """Return the result of `asked`; cancel it if the client disconnects (E3).
 
     Raises:
-        HttpProblem: the connection was closed; nobody hears of it.
+        HttpProblem: the client disconnected, so that the response reaches no one.
     """
 
     async def closed() -> None:
@@ -112,9 +113,9 @@ async def _while_connected(call: Call, asked: Coroutine[None, None, T]) -> T:
     (*UNAVAILABLE, "path_escape", "invalid_request"),
     parameters=(
         _SCOPE,
-        Parameter("limit", "query", "How many entries at most, 1 to 1000; 100 without it."),
-        Parameter("cursor", "query", "From `nextCursor` on."),
-        Parameter("expired", "query", "`true`: expired entries too, for the owner."),
+        Parameter("limit", "query", "Maximum number of entries, 1 to 1000; default: 100."),
+        Parameter("cursor", "query", "The `nextCursor` of the previous page."),
+        Parameter("expired", "query", "`true`: include expired entries; owner only."),
     ),
 )
 async def list_entries(call: Call) -> Response:
@@ -152,12 +153,15 @@ async def show_entry(call: Call) -> Response:
     parameters=(
         _SCOPE,
         Parameter(
-            "format", "query", "`tar`, or `jsonl` for lines.", {"type": "string", "enum": ["tar", "jsonl"]}
+            "format",
+            "query",
+            "`tar` or `jsonl`; default: `tar`.",
+            {"type": "string", "enum": ["tar", "jsonl"]},
         ),
     ),
 )
 async def export(call: Call) -> Response:
-    """Export the entries, with their origin, as one file that an import reads."""
+    """Export the entries, with their origin, as one file that can be imported."""
     asked = asking.query(ExportQuery, call.request.query_params, call.workspace)
 
     def body(place: Place, reader: Reader, cancel: Cancel) -> tuple[bytes, ExportResult]:
@@ -180,7 +184,7 @@ async def export(call: Call) -> Response:
 
 
 def _as_header(result: ExportResult) -> str:
-    """Return the result of an export as the value of a header, with as many notes as there is room for."""
+    """Return the result of an export as a header value, with as many notes as fit."""
     notes = list(result.notes[:MAX_NOTES])
     while True:
         left = len(result.notes) - len(notes)
@@ -196,11 +200,11 @@ def _as_header(result: ExportResult) -> str:
     f"{BASE}/history",
     results.HistoryList,
     (*_OF_PATH, "invalid_request"),
-    parameters=(Parameter("path", "query", "An entry, folder or scope; without it everything."),),
+    parameters=(Parameter("path", "query", "An entry, folder or scope; default: everything."),),
     owner_only=True,
 )
 async def history(call: Call) -> Response:
-    """List what was committed, the newest first."""
+    """List the committed changes, newest first."""
     asked = asking.query(HistoryQuery, call.request.query_params, call.workspace)
     found = await at_place(call, lambda place, _: review.history_of(place, asked.path), writes=False)
     return answered(results.HistoryList(steps=found))
@@ -229,7 +233,7 @@ async def why(call: Call) -> Response:
     owner_only=True,
 )
 async def edit(call: Call) -> Response:
-    """Give an entry another text."""
+    """Replace the text of an entry."""
     asked = await call.body(EditBody)
     try:
         done = await at_place(
@@ -272,7 +276,7 @@ async def pin(call: Call) -> Response:
     owner_only=True,
 )
 async def index(call: Call) -> Response:
-    """Rebuild the indexes; with `dryRun` only verify them."""
+    """Rebuild the indexes; with `dryRun`, only verify them."""
     asked = await call.body(IndexBody)
     done = await at_place(
         call, lambda place, cancel: owner.index(place, dry_run=asked.dry_run, cancel=cancel)

@@ -1,25 +1,26 @@
-"""What every request passes before any route sees it.
+"""The checks that every request passes before it reaches a route.
 
-G1 Exactly one Host header, one of the daemon's names: a page that had its own name rebound to this address
-   has another (421). On the Unix socket, which no page reaches, any one name.
-G2 No Origin but the daemon's own and those that its operator allowed, letter by letter; `null` is foreign,
-   and so is what a browser says comes from another site (403). A page of an allowed one may read the answers,
-   and its preflight is granted before a token is asked for; the call itself needs one, and no cookie is one.
-G3 A path is taken as it was sent: no segment that is empty, dotted or encoded leads anywhere (404). The long
-   forms `/workspaces/{workspace}/…` (also `…/mcp`) and `/session/{id}/events` become the short ones here, and
-   nowhere else.
-G4 A bearer token, exactly one; on the Unix socket, where none is sent, the peer's user, who has to be this
-   one, and never the overflow user, whom the kernel names where it knows none (401); a page that a proxy
-   brings there is nobody. Only `HELLO` needs none:
-   by it the daemon proves to a client that it is one, before that sends its token (ADR 0026).
-G5 At most `MAX_REQUESTS` at once, besides `MAX_WAITING` that wait and `MAX_FOLLOWERS` that follow events
-   (503); of each, no client's token has more than half, and all of them leave some to the owner.
-G6 Every answer has the headers of `HEADERS`; whatever goes wrong in a route is a problem, told
-   without what was raised.
-G7 At the host name of the page, if it was asked for, its door decides in the place of G1, G2 and G4, and the
-   page answers in the place of routes (`page/door.py`). Not on the Unix socket.
+G1 Exactly one Host header, and it must be a name of the daemon: a page whose name was rebound to this address
+   sends another one (421). On the Unix socket, which pages cannot reach, any single name is accepted.
+G2 The Origin must be the daemon's own or one that its operator allowed, compared exactly; `null` is foreign,
+   and so is a request that the browser marks as cross-site (403). A page of an allowed origin may read the
+   responses. Its preflight is granted without a token; the call needs one, and cookies do not authenticate.
+G3 A path is used as it was sent: empty, dotted or encoded segments are not found (404). The long forms
+   `/workspaces/{workspace}/…` (also `…/mcp`) and `/session/{id}/events` are converted to the short forms only
+   here.
+G4 Exactly one bearer token. On the Unix socket the token may be missing: then the peer must be the user of
+   this process. It must never be the overflow user, which the kernel reports for an unknown user (401). A
+   page that a proxy forwards to the socket is not authenticated. Only `HELLO` needs no token: with it the
+   daemon proves its identity to a client before the client sends its token (ADR 0026).
+G5 At most `MAX_REQUESTS` at once, in addition to `MAX_WAITING` that wait and `MAX_FOLLOWERS` that follow
+   events (503); of each, one client's token gets at most half, and all clients together leave some to the
+   owner.
+G6 Every response has the headers of `HEADERS`; each error in a route becomes a problem, without details of
+   the exception.
+G7 At the host name of the page, once the page was requested, its door replaces G1, G2 and G4, and the page
+   replaces the routes (`page/door.py`). Not on the Unix socket.
 
-Where a request is answered before all of its body was read, its connection is closed.
+If a response is sent before the whole body was read, the connection is closed.
 """
 
 from __future__ import annotations
@@ -51,36 +52,35 @@ from muniment.server.tokens import THE_OWNER, Principal, Shares
 
 # -- protocol ----------------------------------------------------------------------------------------
 #
-# The HTTP/1.1 protocol of the daemon: uvicorn's, with some things that it leaves open.
+# The HTTP/1.1 protocol of the daemon: uvicorn's, with additional limits.
 #
-# - a connection that sends no whole header within `HEADER_SECONDS` is closed, also its first one, and so is
-#   one
-#   that takes nothing of its answer for `UNREAD_SECONDS`;
-# - where there are too many connections, the one goes that has been idle for longest, not the one that
-#   comes;
-#   half of the process's descriptors are never connections, so that work goes on whoever connects;
-# - on the Unix socket the peer's user is asked from the kernel, once a connection;
-# - what is no HTTP is answered as every other problem is.
+# - A connection that does not send a complete header within `HEADER_SECONDS` is closed, including the first
+#   header. So is one that reads none of its response for `UNREAD_SECONDS`.
+# - If there are too many connections, the one that has been idle for longest is closed, not the new one. Half
+#   of the process's descriptors are never used for connections, so that clients cannot stop other work.
+# - On the Unix socket, the kernel reports the user of the peer, once per connection.
+# - Invalid HTTP gets a problem as its response, like every other error.
 #
 # Source: unix(7), SO_PEERCRED.
 
 HEADER_SECONDS: Final = 10.0
-"""Seconds for the header of a request to arrive in."""
+"""Seconds within which the header of a request must arrive."""
 
 UNREAD_SECONDS: Final = 60.0
-"""Seconds for a client to take some 48 KiB of what it was sent; a follower comes again where it stood."""
+"""Seconds for a client to read about 48 KiB of its response; a disconnected follower resumes at its cursor.
+"""
 
 MAX_HEADER_BYTES: Final = 32 * 1024
-"""Bytes of a header; browsers send some 2 KiB."""
+"""Maximum bytes of a header; browsers send about 2 KiB."""
 
 MAX_CONNECTIONS: Final = 512
-"""Connections at once: 200 that follow events, and as many again that ask; see `connections_allowed`."""
+"""Maximum connections: 200 that follow events and as many other requests; see `connections_allowed`."""
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
-"""Names that a Host header may always say: a page that rebinds a name has another one."""
+"""Names that are always accepted in a Host header; a page that rebinds a name sends another one."""
 
 PEER: Final = "peer"
-"""Key of a request's state for the user id at the other end of a Unix socket; None: it came over TCP."""
+"""Key in a request's state for the user id of the peer of a Unix socket; None for TCP."""
 
 HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
@@ -88,13 +88,13 @@ HEADERS: Final = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"referrer-policy", b"no-referrer"),
 )
-"""On every answer."""
+"""Headers of every response."""
 
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
 def connections_allowed() -> int:
-    """Connections at once, which leave half of the descriptors that there may be to work."""
+    """Return the maximum number of connections; half of the descriptors stay free for other work."""
     return min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
 
@@ -102,7 +102,7 @@ class Protocol(H11Protocol):
     """One connection."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection, if there are not too many."""
+        """Accept a connection, unless there are too many."""
         super().connection_made(transport)
         self.app_state = {**self.app_state, PEER: _peer(transport.get_extra_info("socket"))}
         self._header_timer: asyncio.TimerHandle | None = None
@@ -117,7 +117,7 @@ class Protocol(H11Protocol):
         self._expect_header()
 
     def idle_since(self) -> float | None:
-        """When this began to wait for a request, by the loop's clock; None: it has one."""
+        """Return since when the connection has waited for a request, by the loop's clock, or None."""
         if self._header_timer is not None:
             return self._header_timer.when() - HEADER_SECONDS
         if self.timeout_keep_alive_task is not None:
@@ -125,12 +125,12 @@ class Protocol(H11Protocol):
         return None
 
     def drop(self) -> None:
-        """Close this at once, whatever was still to be sent."""
+        """Close the connection immediately, discarding unsent data."""
         self.connections.discard(self)
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Take what was sent."""
+        """Process received bytes."""
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._stop_expecting()
@@ -138,28 +138,28 @@ class Protocol(H11Protocol):
             self._expect_header()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget a connection."""
+        """Clean up after a closed connection."""
         self._stop_expecting()
         self.resume_writing()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Send nothing more until the client has taken some of what there is."""
+        """Stop sending until the client has read some of the pending data."""
         super().pause_writing()
         self._unread_timer = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Send again."""
+        """Resume sending."""
         if self._unread_timer is not None:
             self._unread_timer.cancel()
             self._unread_timer = None
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP, and close."""
+        """Respond to invalid HTTP, and close the connection."""
         del msg
         if self.cycle is not None:
-            self.cycle.disconnected = True  # It may not answer any more, where it has not done so yet.
+            self.cycle.disconnected = True  # It must not respond any more, if it has not done so yet.
         if self.conn.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
             self.transport.close()
             return
@@ -184,7 +184,7 @@ class Protocol(H11Protocol):
 
 
 def _peer(connection: Any) -> int | None:
-    """The user id at the other end of a Unix socket, when it connected."""
+    """Return the user id of the peer of a Unix socket, as of the time it connected."""
     if connection.family != socket.AF_UNIX:
         return None
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -195,13 +195,13 @@ def _peer(connection: Any) -> int | None:
 # -- guard -------------------------------------------------------------------------------------------
 
 MAX_REQUESTS: Final = 128
-"""Requests at once that are being answered. Each takes some milliseconds, one that waits is not counted."""
+"""Maximum requests in progress. Each takes a few milliseconds; requests that wait are not counted."""
 
 MAX_WAITING: Final = 128
-"""Requests at once that wait. With the others, clients get fewer places than there are connections."""
+"""Maximum waiting requests. Together with the other limits, clients get fewer slots than connections."""
 
 MAX_FOLLOWERS: Final = 256
-"""Followers of events at once."""
+"""Maximum followers of events."""
 
 ALLOWED_METHODS: Final = "GET, POST, DELETE"
 ALLOWED_HEADERS: Final = (
@@ -212,7 +212,9 @@ ALLOWED_HEADERS: Final = (
 EXPOSED_HEADERS: Final = (
     "ETag, Idempotency-Replayed, Location, Mcp-Session-Id, Retry-After, X-Qwen-Event-Epoch"
 )
-"""What a page of an allowed origin may use, send and read, besides what every page may."""
+"""Methods, request headers and response headers that a page of an allowed origin may use in addition to the
+standard ones.
+"""
 
 _GRANT: Final = (
     (b"access-control-allow-methods", ALLOWED_METHODS.encode()),
@@ -230,17 +232,20 @@ PRINCIPAL: Final = "principal"
 WORKSPACE: Final = "workspace"
 SLOT: Final = "slot"
 SESSION: Final = "session"
-"""Keys of a request's state: who sent it, the workspace that it names (None: the only one), its place, and
-of one to the page whose session it is of (None: nobody's)."""
+"""Keys of a request's state: its principal, its workspace (None: the only one), its slot, and for requests to
+the page its session (None: not signed in).
+"""
 
 _HEADERS: Final = "headers"
 _GRANTED: Final = "granted"
-"""Likewise: the headers of its answer, and those that let a page of an allowed origin read that."""
+"""Keys of a request's state: the response headers, and those that let a page of an allowed origin read the
+response.
+"""
 
 HELLO: Final = "/hello"
 
 MAX_HELLOS: Final = 256
-"""Proofs a second; a client needs one for each connection. Who finds none comes again."""
+"""Maximum proofs per second; a client needs one for each connection. A rejected client retries."""
 
 _NOBODY: Final = Principal("", Trust.EXTERNAL, frozenset())
 
@@ -254,30 +259,30 @@ WhoseToken = Callable[[str], Awaitable[Principal | None]]
 
 @dataclass(slots=True)
 class Slot:
-    """The place of a request, among those that are being answered, that wait, or that follow."""
+    """The slot of a request, among those in progress, those that wait, or those that follow."""
 
     guard: Guard
     token: str
     _shares: Shares | None = None
 
     def answer(self) -> None:
-        """Count it among those that are being answered.
+        """Count the request among those in progress.
 
         Raises:
-            Problem: there are too many; as for the others.
+            HttpProblem: there are too many; the other methods raise it too.
         """
         self._take(self.guard.answering)
 
     def wait(self) -> None:
-        """Count it among those that wait, from now on."""
+        """Count the request among those that wait."""
         self._take(self.guard.waiting)
 
     def follow(self) -> None:
-        """Count it among those that follow events, from now on."""
+        """Count the request among those that follow events."""
         self._take(self.guard.following)
 
     def leave(self) -> None:
-        """Count it no more: it is over."""
+        """Release the slot, because the request is over."""
         if self._shares is not None:
             self._shares.leave(self.token)
             self._shares = None
@@ -292,15 +297,15 @@ class Guard:
     """The outermost part of the application.
 
     Args:
-        app: what it guards.
-        whose: who a token belongs to.
-        hosts: what a Host header may say, in lower case.
-        origins: of pages that may call besides the daemon's own, as `as_origin` writes them.
-        door: of the daemon's own page (G7).
-        open_paths: what may be looked at without a token besides `HELLO`.
+        app: the application that it guards.
+        whose: returns the principal of a token.
+        hosts: allowed values of the Host header, in lower case.
+        origins: origins of other pages that may call, in the form of `as_origin`.
+        door: access to the daemon's page (G7).
+        open_paths: paths in addition to `HELLO` that need no token for GET.
 
     Attributes:
-        answering, waiting, following: the requests that are being answered, that wait, that follow events.
+        answering, waiting, following: the requests in progress, those that wait, those that follow events.
     """
 
     def __init__(
@@ -320,7 +325,7 @@ class Guard:
         self._second, self._hellos = 0, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Handle a request."""
         started, is_read = False, not _has_body(scope)
         slot: Slot | None = None
 
@@ -362,9 +367,9 @@ class Guard:
                 slot.leave()
 
     async def _admit(self, scope: Scope) -> dict[str, Any] | None:
-        """G1 to G4; what the request's state gets. The path becomes the one that routes know.
+        """Apply G1 to G4 and G7; return the entries for the request's state, and set its path.
 
-        None: it is the preflight of a page that may call.
+        Returns None for the preflight of a page that may call.
         """
         is_local = scope["state"][PEER] is not None
         try:
@@ -394,7 +399,7 @@ class Guard:
         return {PRINCIPAL: principal, WORKSPACE: workspace}
 
     def _at_door(self, scope: Scope) -> dict[str, Any]:
-        """G7."""
+        """Apply G7."""
         scope["state"][_HEADERS] = PAGE_HEADERS
         workspace, scope["path"] = _path_of_page(scope["raw_path"])
         _check_body(scope)
@@ -410,7 +415,7 @@ class Guard:
             raise HttpProblem("misdirected_request")
 
     def _check_origin(self, scope: Scope) -> str | None:
-        """The allowed origin that a request comes from; None: the daemon's own, or from no page."""
+        """Return the allowed origin of a request; None for the daemon's own origin, or if no page sent it."""
         origins = _values(scope, b"origin")
         if len(origins) == 1 and origins[0] in self._origins:
             return origins[0]
@@ -442,21 +447,19 @@ class Guard:
 
 
 def as_origin(text: str) -> str:
-    """An origin as browsers send it: in lower case, and without the port that its scheme has anyway.
+    """Return an origin as browsers send it: in lower case, and without the default port of its scheme.
 
     Args:
-        text: `scheme://host` or `scheme://host:port`, and nothing else.
+        text: `scheme://host` or `scheme://host:port`.
 
     Raises:
-        ConfigInvalid: it is none. `*` and `null` are not, since they would be every page.
+        ConfigInvalid: invalid origin. `*` and `null` are rejected, since they would allow every page.
 
     Source: RFC 6454, 6.2.
     """
     found = _ORIGIN.fullmatch(text)
     if found is None or int(found[3] or 0) > _MAX_PORT:
-        what = (
-            "this is no origin of a page, such as https://memory.example.org:8443, without a slash at its end"
-        )
+        what = "invalid origin; use one such as https://memory.example.org:8443, without a slash at its end"
         raise ConfigInvalid(f"--allow-origin {printable(text)}: {what}")
     scheme, host, port = (part and part.lower() for part in found.groups())
     is_told = port is not None and (scheme, port) not in _USUAL_PORTS
@@ -464,7 +467,7 @@ def as_origin(text: str) -> str:
 
 
 def _for_page(origin: str) -> tuple[tuple[bytes, bytes], ...]:
-    """Headers that let a page of this origin read an answer; without cookies, which are none of ours."""
+    """Return the headers that let a page of this origin read a response; cookies are not used."""
     return (
         (b"access-control-allow-origin", origin.encode("latin-1")),
         (b"access-control-expose-headers", EXPOSED_HEADERS.encode()),
@@ -473,13 +476,13 @@ def _for_page(origin: str) -> tuple[tuple[bytes, bytes], ...]:
 
 
 def _problem(error: BaseException, method: str) -> HttpProblem:
-    """What is answered where `error` was raised; a defect is logged."""
+    """Return the response for an exception; log it if it is a defect."""
     match error:
         case HttpProblem():
             return error
         case MunimentError():
             return problem_of(error)
-        case asyncio.CancelledError():  # By the server, which stops.
+        case asyncio.CancelledError():  # Raised when the server stops.
             return HttpProblem("workspace_draining", headers={"Retry-After": "1"})
         case _:
             events.emit_defect("request_broke", error, method=method)
@@ -493,7 +496,7 @@ async def _answer(problem: HttpProblem, send: Callable[[Message], Awaitable[None
 
 
 def _rendered(problem: HttpProblem) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """The headers and the body that tell of a problem."""
+    """Return the headers and the body of a problem."""
     body = json.dumps(problem.body()).encode()
     about = {"content-type": "application/problem+json", "content-length": str(len(body))}
     headers = {**problem.headers, **about}
@@ -505,7 +508,7 @@ def _values(scope: Scope, name: bytes) -> list[str]:
 
 
 def _check_header(scope: Scope) -> None:
-    """Refuse another version of HTTP, and a header too large; one that came in one piece was let through."""
+    """Reject other versions of HTTP and headers that are too large, which uvicorn does not always limit."""
     size = len(scope["raw_path"]) + len(scope["query_string"])
     size += sum(len(name) + len(value) + len(": \r\n") for name, value in scope["headers"])
     if size > MAX_HEADER_BYTES or scope["http_version"] not in {"1.0", "1.1"}:
@@ -518,7 +521,7 @@ def _has_body(scope: Scope) -> bool:
 
 
 def _check_body(scope: Scope) -> None:
-    """Refuse a body that no route would read, and one whose end others would see elsewhere."""
+    """Reject a body that no route would read, and one whose length other parsers could read differently."""
     is_chunked = bool(_values(scope, b"transfer-encoding"))
     is_doubtful = _values(scope, b"content-length") or scope["http_version"] != "1.1"
     if (scope["method"] != "POST" and _has_body(scope)) or (is_chunked and is_doubtful):
@@ -526,7 +529,7 @@ def _check_body(scope: Scope) -> None:
 
 
 def _path(raw: bytes) -> tuple[str | None, str]:
-    """The workspace that a path names, and the path without it (G3)."""
+    """Return the workspace in a path, and the path without it (G3)."""
     before, *segments = raw.decode("ascii").split("/")
     workspace: str | None = None
     if len(segments) > 2 and segments[0] == "workspaces" and segments[2] == "memory":  # noqa: PLR2004
@@ -538,7 +541,7 @@ def _path(raw: bytes) -> tuple[str | None, str]:
         if _decoded(segments[1]) in _NO_NAMES:
             raise HttpProblem("not_found")
         segments = ["workspace", "memory", "events"]
-    if before:  # A target that is no path: a URL, or worse.
+    if before:  # The target is not a path, but for example a URL.
         raise HttpProblem("not_found")
     for segment in segments:
         if _decoded(segment) != segment or segment in _NO_NAMES:
@@ -547,7 +550,7 @@ def _path(raw: bytes) -> tuple[str | None, str]:
 
 
 def _path_of_page(raw: bytes) -> tuple[str | None, str]:
-    """Likewise, of the page: `/w/{workspace}/…`, and `/`."""
+    """Return the workspace in a path of the page (`/w/{workspace}/…` or `/`), and the path without it."""
     if raw == b"/":
         return None, "/"
     _, path = _path(raw)
@@ -565,7 +568,7 @@ def _decoded(segment: str) -> str:
 
 
 def _this_user() -> int | None:
-    """The user whom the Unix socket serves; None: it cannot be told from others."""
+    """Return the user that the Unix socket serves, or None if it is the overflow user."""
     user = os.geteuid()
     try:
         overflow = int(_OVERFLOW.read_text(encoding="ascii"))

@@ -1,4 +1,4 @@
-"""Operations as values, what they are asked, and the OpenAPI document that is made of both."""
+"""HTTP operations as values, their requests, and the OpenAPI document that is generated from them."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from muniment.types.documents import WireAnswer, document
 
 # -- body --------------------------------------------------------------------------------------------
 #
-# Reads the body of a request: JSON, within bounds of size and time, and without two meanings.
+# Reads the JSON body of a request, with limits of size and time; ambiguous JSON is rejected.
 
 BODY_SECONDS: Final = 15.0
-"""Seconds for a body to arrive in; 512 KiB take 4 s over a line of 1 Mbit/s."""
+"""Seconds within which a body must arrive; 512 KiB take 4 s over a line of 1 Mbit/s."""
 
 
 _CLOSE: Final = {"Connection": "close"}
 
 DRAIN_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of a body that is too large which are still read, so that its sender gets to read the answer."""
+"""Bytes that are still read of a body that is too large, so that its sender can read the response."""
 
 
 async def read_json(request: Request) -> Any:
-    """The JSON value that a request carries; an empty body is an empty object.
+    """Return the JSON value in the body of a request; an empty body is an empty object.
 
     Raises:
-        Problem: it is none, too large, too slow, or of another media type.
+        HttpProblem: the body is not JSON, too large, too slow, or of another media type.
     """
     data = await read_body(request)
     if not data.strip():
@@ -57,10 +57,10 @@ async def read_json(request: Request) -> Any:
 
 
 async def read_body(request: Request) -> bytes:
-    """All that a request carries.
+    """Return the body of a request.
 
     Raises:
-        Problem: it is too large or too slow.
+        HttpProblem: the body is too large or too slow.
     """
     declared = request.headers.get("content-length", "0")
     if not declared.isdecimal() or int(declared) > DRAIN_BYTES:
@@ -85,14 +85,14 @@ async def read_body(request: Request) -> bytes:
 
 # -- operation ---------------------------------------------------------------------------------------
 #
-# What a route is, as a value: from these the application, the OpenAPI document and its page are made.
+# Routes as values. The application, the OpenAPI document and its page are generated from them.
 
 ORIGINAL_CLIENT: Final = "x-qwen-client-id"
 CLIENT_HEADERS: Final = (ORIGINAL_CLIENT, "x-muniment-client-id")
-"""Either says which client of a token asks."""
+"""Headers that identify the client of a token; either may be used."""
 
 TRUST_HEADER: Final = "x-muniment-trust"
-"""Says that what comes is trusted less than the token."""
+"""Header that limits the trust of the sent facts to less than that of the token."""
 
 EVERYWHERE: Final = (
     "invalid_http",
@@ -103,7 +103,7 @@ EVERYWHERE: Final = (
     "ledger_away",
     "internal_error",
 )
-"""Codes that every request may be answered with."""
+"""Error codes that every request may return."""
 
 JSON: Final = "application/json"
 
@@ -112,10 +112,10 @@ class Call:
     """A request for an operation.
 
     Attributes:
-        request: as it was sent.
-        core: what it is about.
-        principal: who sent it.
-        workspace: that it names, once it was found.
+        request: the HTTP request.
+        core: the core that serves it.
+        principal: the identity of its token.
+        workspace: the requested workspace, set once it was found.
     """
 
     workspace: ServedWorkspace
@@ -125,18 +125,18 @@ class Call:
         self.principal: Principal = getattr(request.state, PRINCIPAL)
 
     async def find_workspace(self) -> None:
-        """Find the workspace that it names.
+        """Find the requested workspace.
 
         Raises:
-            Problem: the daemon was not started for it, or it has to be named.
+            HttpProblem: the daemon does not serve it, or the request must specify one.
         """
         self.workspace = await self.core.workspace(getattr(self.request.state, WORKSPACE))
 
     async def originator(self) -> Originator:
-        """Who asks.
+        """Return the originator of the request.
 
         Raises:
-            Problem: a client id is not one of the token's.
+            HttpProblem: a client id does not belong to the token.
         """
         sent = {each for name in CLIENT_HEADERS for each in self.request.headers.getlist(name)}
         if not sent:
@@ -151,25 +151,25 @@ class Call:
 
     @property
     def is_original(self) -> bool:
-        """Whether its client is one of the original contract: it follows a session, or names itself so.
+        """Return whether its client uses the original contract: the session path or the original header.
 
-        Such a one knows no task that was `cancelled`, and other words for a cursor that is none.
+        Such a client knows no `cancelled` tasks, and expects other responses to an invalid cursor.
         """
         is_of_session: bool = self.request.scope["raw_path"].startswith(b"/session/")
         return is_of_session or ORIGINAL_CLIENT in self.request.headers
 
     async def is_still_known(self) -> bool:
-        """Whether the token that this came with was not revoked since, nor made anew by the same name."""
+        """Return whether the token is still valid: not revoked and not replaced."""
         return await self.core.still_knows(self.principal)
 
     async def json(self, otherwise: str = "invalid_request") -> dict[str, Any]:
-        """The JSON object in its body; an empty one where there is none.
+        """Return the JSON object in the body; empty if the body is empty.
 
         Args:
-            otherwise: the code where it is JSON, but no object.
+            otherwise: error code if the body is JSON, but not an object.
 
         Raises:
-            Problem: there is something else.
+            HttpProblem: the body is not a JSON object.
         """
         found = await read_json(self.request)
         if not isinstance(found, dict):
@@ -177,26 +177,26 @@ class Call:
         return found
 
     async def body(self, model: type[M]) -> M:
-        """Its body as `model`.
+        """Return the body as `model`.
 
         Raises:
-            Problem: it is none.
+            HttpProblem: invalid body.
         """
         return parsed(model, await self.json())
 
     def wait(self) -> None:
-        """Count this request no more among those that are being answered: from now on it waits.
+        """Count this request among those that wait, and no longer among those in progress.
 
         Raises:
-            Problem: too many do already.
+            HttpProblem: too many requests wait already.
         """
         self._slot.wait()
 
     def follow(self) -> None:
-        """Count it among those that follow events instead.
+        """Count this request among those that follow events.
 
         Raises:
-            Problem: too many do already.
+            HttpProblem: too many requests follow already.
         """
         self._slot.follow()
 
@@ -211,7 +211,7 @@ Endpoint = Callable[[Call], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of the query, or a header.
+    """A query parameter or header.
 
     Attributes:
         schema: JSON Schema of its value.
@@ -225,13 +225,13 @@ class Parameter:
 
 
 INVALID_REQUEST: Final = -32600
-"""An error number of JSON-RPC."""
+"""Error number of JSON-RPC."""
 
 BASE: Final = "/workspace/memory"
-"""The path of a memory; below it are its operations."""
+"""Path of the memory; its operations are under it."""
 
 MCP: Final = "/mcp"
-"""Where the Model Context Protocol is spoken."""
+"""Path of the MCP endpoint."""
 
 
 async def _nothing(_: Call) -> Response:
@@ -240,20 +240,20 @@ async def _nothing(_: Call) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A method of a path; as a decorator it is carried out by an endpoint, whose documentation sums it up.
+    """A method of a path. Used as a decorator, it sets the endpoint, whose docstring becomes the summary.
 
     Attributes:
-        path: with names of its variable segments in braces.
-        answer: the class of what it answers, or its media types.
-        codes: with which problems it answers, besides `EVERYWHERE`.
-        status: of that answer.
-        body: the model of what it takes.
-        parameters: of the query, and headers.
-        owner_only: others get `owner_required`.
-        of_all: it tells of all that is served here, so not to the owner of one home of a fleet.
-        is_open: whoever asks needs no token.
+        path: path with variable segments in braces.
+        answer: class of its response body, or its media types.
+        codes: error codes that it may return in addition to `EVERYWHERE`.
+        status: status of a successful response.
+        body: model of the request body.
+        parameters: query parameters and headers.
+        owner_only: other callers get `owner_required`.
+        of_all: it concerns everything served here; the owner of one home of a fleet gets `owner_required`.
+        is_open: it needs no token.
         summary: one sentence.
-        of_workspace: it is about a workspace, which has to be known, and has a long path as well.
+        of_workspace: it concerns one workspace, which must be known, and also has a long path.
     """
 
     method: str
@@ -270,17 +270,17 @@ class Operation:
     endpoint: Endpoint = _nothing
 
     def __call__(self, endpoint: Endpoint) -> Operation:
-        """The operation, carried out by an endpoint."""
+        """Return the operation with an endpoint."""
         return replace(self, endpoint=endpoint, summary=endpoint.__doc__ or "")
 
     @property
     def of_workspace(self) -> bool:
-        """Whether it can be asked of any workspace by its long path."""
+        """Return whether its long path accepts any workspace."""
         return self.path.startswith("/workspace/") or self.path == MCP
 
     @property
     def all_codes(self) -> tuple[str, ...]:
-        """Every code that it may answer with."""
+        """Return every error code that it may return."""
         codes = list(self.codes)
         if self.body is not None:
             codes += ["invalid_json", "invalid_request", "body_too_large", "unsupported_media_type"]
@@ -300,13 +300,13 @@ def answered(
     headers: Mapping[str, str] | None = None,
     etag: str | None = None,
 ) -> Response:
-    """The response that says `answer`.
+    """Return the response with `answer` as its body.
 
     Args:
-        answer: what is said.
-        status: of the answer.
-        headers: further ones.
-        etag: what the client has; where that is the answer, it is told so instead.
+        answer: the body.
+        status: the status.
+        headers: additional headers.
+        etag: the client's `If-None-Match`; if it matches, the response is 304 without a body.
     """
     body = json.dumps(document(answer)).encode()
     tag = f'"{digest(body)[:32]}"'
@@ -317,7 +317,7 @@ def answered(
 
 
 def rpc_problem(problem: HttpProblem) -> Response:
-    """Return a problem as an error of JSON-RPC, whose text clients of MCP show to a person."""
+    """Return a problem as a JSON-RPC error; MCP clients display its text to users."""
     error = {
         "code": INVALID_REQUEST,
         "message": f"{problem.sentence} [{problem.code}]",
@@ -328,7 +328,7 @@ def rpc_problem(problem: HttpProblem) -> Response:
 
 # -- openapi -----------------------------------------------------------------------------------------
 #
-# The OpenAPI document, made from the operations and their models.
+# The OpenAPI document, generated from the operations and their models.
 
 PROBLEM: Final = "application/problem+json"
 
@@ -337,25 +337,25 @@ _REFERENCE: Final = "#/components/schemas/{model}"
 _TEXT: Final = {"type": "string"}
 _PROBLEM: Final[Mapping[str, Any]] = {
     "additionalProperties": True,
-    "description": "Why a request was not carried out; RFC 9457.",
+    "description": "The reason why a request failed; RFC 9457.",
     "properties": {
         "type": {"const": "about:blank", "title": "Type", **_TEXT},
         "title": {"title": "Title", **_TEXT},
         "status": {"title": "Status", "type": "integer"},
         "error": {"title": "Error", **_TEXT},
         "code": {"title": "Code", **_TEXT},
-        "field": {"title": "Field", "description": "The field that is wrong.", **_TEXT},
-        "detail": {"title": "Detail", "description": "The field, and what is wrong with it.", **_TEXT},
+        "field": {"title": "Field", "description": "The invalid field.", **_TEXT},
+        "detail": {"title": "Detail", "description": "The field and the problem with it.", **_TEXT},
     },
     "required": ["type", "title", "status", "error", "code"],
     "title": "Problem",
     "type": "object",
 }
-"""The schema of `HttpProblem.body`."""
+"""JSON Schema of `HttpProblem.body`."""
 
 
 def document_of(operations: Iterable[Operation]) -> dict[str, Any]:
-    """The document of `operations`, as OpenAPI 3.1."""
+    """Return the OpenAPI 3.1 document of `operations`."""
     known = tuple(operations)
     bodies, told = {each.body for each in known}, {each.answer for each in known}
     models = [model for model in bodies | told if isinstance(model, type)]
@@ -375,8 +375,8 @@ def document_of(operations: Iterable[Operation]) -> dict[str, Any]:
         "info": {
             "title": "Muniment",
             "version": __version__,
-            "description": "Persist facts without a session. Every path `/workspace/…` can be asked of any "
-            "workspace that the daemon serves as `/workspaces/{workspace}/…`, by its key or its path.",
+            "description": "Persist facts without a session. Every path `/workspace/…` exists for each "
+            "workspace of the daemon as `/workspaces/{workspace}/…`, with its key or its path.",
         },
         "paths": paths,
         "components": {
@@ -397,7 +397,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
     if operation.is_open:
         described["security"] = []
     if operation.owner_only:
-        described["description"] = "The owner's token alone."
+        described["description"] = "Requires the owner's token."
     if operation.body is not None:
         described["requestBody"] = {
             "required": any(field.is_required() for field in operation.body.model_fields.values()),
@@ -434,7 +434,7 @@ def _answers(operation: Operation) -> dict[str, Any]:
         content = {JSON: {"schema": _reference(told.__name__)}}
     answers = {str(operation.status): {"description": operation.summary, "content": content}}
     if any(each.name == "If-None-Match" for each in operation.parameters):
-        answers["304"] = {"description": "It still is what the client has."}
+        answers["304"] = {"description": "Unchanged: the client has the current version."}
     return answers
 
 

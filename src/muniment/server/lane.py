@@ -1,20 +1,22 @@
-"""One serial lane of a workspace: tasks in the order in which they were accepted, one at a time.
+"""One serial lane of a workspace: runs tasks in the order of their acceptance, one at a time.
 
-L1 Order: tasks begin in the order of their acceptance, whatever their kind; one that was begun and cut
-short keeps its place. L2 Exclusion: a task begins only while no other of the workspace is running. L3
-Loss: what `submit` returned is in the ledger, durably, until it is over. L4 Zombies: an attempt that was
-given up changes nothing any more, however late it ends. L5 Caps: at most `MAX_PENDING` tasks are pending,
-of them `MAX_TIDYING` to forget or dream; of `MAX_RECORDS` those that are over are forgotten, first the
-oldest of the token that has most of them. L6 Repeats: the same key of the same originator is the same
-task, for `REPEAT_HOURS`; with another request it is refused. So long its record counts for no cap but
-`MAX_KEYED`, and is not forgotten. L7 Each transition is an event in the same transaction; what was
-accepted is on record, too, and what was cancelled once it had begun. L8 Secrets: what the rules find of
-one in a text to remember, or in where it comes from, is taken out before the ledger has it; the task says
-so (`secret`). No write-ahead log and no free page ever holds it. Of whatever else was asked nothing
-stands in a free page once it is over, nor in the log after `tidy`.
+L1 Order: tasks of all kinds begin in the order of their acceptance; an interrupted task keeps its
+   position.
+L2 Exclusion: a task begins only if no other task of the workspace is running.
+L3 Durability: a task that `submit` returned stays in the ledger until it is over.
+L4 Zombies: an abandoned attempt can no longer change anything, even if it ends later.
+L5 Caps: at most `MAX_PENDING` tasks are pending, of them `MAX_TIDYING` that forget or dream. At most
+   `MAX_RECORDS` tasks are stored; finished ones are deleted first from the token with the most, oldest first.
+L6 Repeats: the same key of the same originator is the same task, for `REPEAT_HOURS`; with a different request
+   it is rejected. During that time the task counts only for the cap `MAX_KEYED` and is not deleted.
+L7 Events: each transition adds an event in the same transaction. An acceptance is also in the audit log, and
+   so is the cancellation of a task that has begun.
+L8 Secrets: if the rules detect a secret in a text to remember or in its reference, it is removed before the
+   ledger stores the text, and the task records that (`secret`). The secret is never in the write-ahead log or
+   in a free page. The other arguments of a finished task are not in a free page, nor in the log after `tidy`.
 
-A lane begins nothing by itself: the runner does. Methods are transactions of the ledger, so that callers
-may group them (`Writer`). Who opens a lane anew calls `recover` once, before anything is begun.
+A lane starts nothing by itself: the runner does. Methods are transactions of the ledger, so that callers may
+group them (`Writer`). After opening a lane, call `recover` once before any task begins.
 """
 
 from __future__ import annotations
@@ -46,42 +48,42 @@ from muniment.store.state import LedgerState
 from muniment.store.tasks import TASKS, Kind, Originator, QueuedTask, Status, event_of
 
 MAX_PENDING: Final = 16
-"""Tasks that wait or run. One may take five minutes: who is the seventeenth would wait for over an hour."""
+"""Maximum tasks that wait or run. One may take five minutes: the seventeenth would wait over an hour."""
 
 MAX_TIDYING: Final = 8
-"""Of these, tasks that forget or dream, so that facts are still taken while many of them wait."""
+"""Maximum pending tasks that forget or dream, so that facts are still accepted if many of them wait."""
 
 MAX_RECORDS: Final = 1_000
-"""Tasks of a workspace that are remembered, with those that are over, and without those of L6."""
+"""Maximum tasks stored for a workspace, including finished ones, excluding those of L6."""
 
 MAX_KEYED: Final = 100_000
-"""Tasks of a workspace that are remembered in all: with a key each, more than one a second all day."""
+"""Maximum tasks stored for a workspace, including those with a key: more than one per second all day."""
 
 MAX_ATTEMPTS: Final = 3
-"""How often a task is begun. One that a crash cut short three times may well be why.
+"""Maximum attempts of a task. A task that was interrupted by three crashes may be their cause.
 
-One that has committed by then is begun once more, to find out what it did.
+A task that has committed by then is begun once more, to find out its result.
 """
 
 MAX_CLAIMS: Final = 20
-"""How often a task is begun that failed while its ledger did."""
+"""Maximum attempts of a task, including those that failed because the ledger failed."""
 
 REPEAT_HOURS: Final = 24
-"""Hours for which a key names a task."""
+"""Hours for which a key identifies a task."""
 
 _OVER: Final = "status IN ('completed', 'failed', 'cancelled')"
 _LAPSED: Final = "(repeat IS NULL OR created <= ?)"
 _ALWAYS: Final = "~"
-"""Later than any time."""
+"""Later than any timestamp."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What `submit` did.
+    """The result of `submit`.
 
     Attributes:
-        repeated: the task was there already.
-        is_alone: none of its lane waited or ran before it.
+        repeated: the task existed already.
+        is_alone: no task of its lane was pending before it.
     """
 
     task: QueuedTask
@@ -90,12 +92,12 @@ class Submitted:
 
 
 class Lane:
-    """The lane of one workspace. Threads may share it; nothing of it is kept in memory.
+    """The lane of one workspace. Threads may share it; it does not cache any state in memory.
 
     Args:
-        state: whose ledger.
+        state: provides the ledger.
         workspace: key of the workspace.
-        now: the time of day.
+        now: returns the current time.
     """
 
     def __init__(
@@ -104,12 +106,12 @@ class Lane:
         self._state, self.workspace, self._now = state, workspace, now
 
     def submit(self, asked: NewTask) -> Submitted:
-        """Accept a task, durably.
+        """Accept a task durably.
 
         Raises:
-            QueueFull: too many are pending (L5).
-            IdempotencyMismatch: its key names a task that was asked something else (L6).
-            ManagedMemoryUnavailable: the ledger cannot be written. Nothing was accepted.
+            QueueFull: too many tasks are pending (L5).
+            IdempotencyMismatch: its key belongs to a task with a different request (L6).
+            ManagedMemoryUnavailable: the ledger cannot be written. The task was not accepted.
 
         Cost: one durable transaction.
         """
@@ -155,10 +157,10 @@ class Lane:
             return Submitted(task, is_alone=not pending)
 
     def claim(self) -> QueuedTask | None:
-        """Begin the next task; None: none waits, or one is running.
+        """Begin the next task; return None if no task waits, or one is running.
 
         Raises:
-            ManagedMemoryUnavailable: the ledger cannot be written. Nothing was begun.
+            ManagedMemoryUnavailable: the ledger cannot be written. No task was begun.
         """
         return self._moved(
             f"id = (SELECT id FROM task {FOREMOST} LIMIT 1) AND status = 'queued'",  # noqa: S608  constants
@@ -169,14 +171,15 @@ class Lane:
         )
 
     def finish(self, begun: QueuedTask, ended: Ended) -> QueuedTask | None:
-        """Tell how an attempt ended; None: it had been given up before, and this changes nothing (L4).
+        """Record the outcome of an attempt; return None, without a change, if it was abandoned before (L4).
 
         Args:
-            begun: as `claim` returned it.
-            ended: how.
+            begun: the task that `claim` returned.
+            ended: the outcome.
 
         Raises:
-            ManagedMemoryUnavailable: the ledger cannot be written. There the attempt still runs.
+            ManagedMemoryUnavailable: the ledger cannot be written. The ledger still shows the attempt as
+                running.
         """
         with self._state.ledger.transaction():
             result = None if ended.result is None else json.dumps(dict(ended.result))
@@ -187,9 +190,9 @@ class Lane:
             )
 
     def requeue(self, begun: QueuedTask) -> QueuedTask | None:
-        """Put an attempt back that was ended without effect, as if it had not been made; None as `finish`.
+        """Queue an attempt again that ended without effect; it does not count. Return None as `finish`.
 
-        One that somebody cancelled meanwhile is over, unless it has committed: it will complete.
+        If the task was cancelled in the meantime, it is over, unless it has committed: then it will complete.
 
         Raises:
             ManagedMemoryUnavailable: as `finish`.
@@ -203,27 +206,27 @@ class Lane:
             return self._move(begun, "queued", attempt=begun.attempt - 1)
 
     def tell(self, begun: QueuedTask, data: Mapping[str, Any]) -> None:
-        """Add an event about an attempt that runs, for its originator and the owner; later nothing (L4).
+        """Add an event about a running attempt, for its originator and the owner; ignored later (L4).
 
         Args:
-            begun: as `claim` returned it.
+            begun: the task that `claim` returned.
             data: JSON of names, numbers and codes.
 
         Raises:
-            ManagedMemoryUnavailable: the ledger cannot be written. Nothing was added.
+            ManagedMemoryUnavailable: the ledger cannot be written. No event was added.
         """
         with self._state.ledger.transaction():
             if self._current(begun) is not None:
                 outbox.append(self._state, event_of(begun, timestamp(self._now()), data))
 
     def cancel(self, task_id: str, by: Originator) -> QueuedTask:
-        """Cancel a task: one that waits at once; of one that runs it is noted, and its runner has to end it.
+        """Cancel a task: a waiting one immediately; for a running one, record the request for its runner.
 
-        A task that is over stays as it is; one that was cancelled before is not cancelled again. One that has
-        committed, and waits only to find out what it did, is noted as well and will complete.
+        A finished task stays unchanged; a repeated cancellation has no effect. A committed task that only
+        waits to find out its result also records the request, and will complete.
 
         Raises:
-            NotFound: there is no such task.
+            NotFound: the task does not exist.
             ManagedMemoryUnavailable: the ledger cannot be written. Nothing was cancelled.
         """
         with self._state.ledger.transaction() as connection:
@@ -232,7 +235,7 @@ class Lane:
                 return task
             who = json.dumps([by.token, by.client])
             connection.execute("UPDATE task SET cancelled_by = ? WHERE id = ?", (who, task_id))
-            if task.claim:  # Otherwise who cancels what it sent would fill the record with nothing.
+            if task.claim:  # Otherwise a client could fill the audit log by cancelling its own waiting tasks.
                 body = {"token": by.token, "client": by.client}
                 append(self._state, timestamp(self._now()), "cancelled", task_id, body)
             if task.status == "queued" and not self._has_committed(task):
@@ -240,48 +243,48 @@ class Lane:
             return self.get(task_id)
 
     def recover(self) -> tuple[QueuedTask, ...]:
-        """Give up what was running when its process ended; those tasks, as they are now.
+        """Abandon the attempts that were running when their process ended; return their tasks.
 
-        They wait again, unless they were begun `MAX_ATTEMPTS` times. One that was cancelled is over.
+        The tasks wait again, unless they were begun `MAX_ATTEMPTS` times. A cancelled task is over.
 
         Raises:
-            ManagedMemoryUnavailable: the ledger cannot be written. Nothing was given up.
+            ManagedMemoryUnavailable: the ledger cannot be written. Nothing was abandoned.
         """
         with self._state.ledger.transaction():
             return tuple(map(self._recovered, running(self._state.ledger, self.workspace)))
 
     def tidy(self) -> bool:
-        """Leave nothing in the ledger's log of tasks that are over (L8); False: somebody reads, try again."""
+        """Remove finished tasks from the ledger's log (L8); return False if a reader prevents it."""
         try:
             return self._state.ledger.tidy()
         except ManagedMemoryUnavailable:
-            return True  # Who writes next is told.
+            return True  # The next write reports it.
 
     @property
     def failures(self) -> int:
-        """How often the ledger failed so far, see there."""
+        """Return the number of failures of the ledger."""
         return self._state.ledger.failures
 
     def get(self, task_id: str) -> QueuedTask:
-        """A task of this lane.
+        """Return a task of this lane.
 
         Raises:
-            NotFound: there is no such task.
+            NotFound: the task does not exist.
             ManagedMemoryUnavailable: the ledger cannot be read.
         """
         return read_task(self._state.ledger, self.workspace, task_id)
 
     def _current(self, begun: QueuedTask) -> QueuedTask | None:
-        """The task of an attempt as it is now; None: that is not the one that runs."""
+        """Return the current task of an attempt, or None if that attempt no longer runs."""
         task = find(self._state.ledger, self.workspace, begun.id)
         is_current = task is not None and task.status == "running" and task.claim == begun.claim
         return task if is_current else None
 
     def _move(self, task: QueuedTask, status: Status, **columns: object) -> QueuedTask:
-        """Give a task another status, and tell."""
+        """Change the status of a task, and add the event."""
         moved = self._moved("id = ?", (task.id,), status, columns)
         if moved is None:
-            raise NotFound("there is no such task")
+            raise NotFound("task not found")
         return moved
 
     def _moved(
@@ -292,7 +295,7 @@ class Lane:
         columns: Mapping[str, object],
         *more: str,
     ) -> QueuedTask | None:
-        """Likewise of the one that is meant; None: none is."""
+        """Change the status of the task that matches, and add the event; return None if none matches."""
         changed = {"status": status, "updated": timestamp(self._now()), **columns}
         sets = ", ".join([*(f"{name} = ?" for name in changed), *more])
         statement = f"UPDATE task SET {sets} WHERE {which}"  # noqa: S608  constants
@@ -311,11 +314,11 @@ class Lane:
         return self._move(task, "queued")
 
     def _has_committed(self, task: QueuedTask) -> bool:
-        """Whether an attempt came as far as its commit; another one then only finds what it did."""
+        """Return whether an attempt has committed; another attempt then only finds out its result."""
         return of_task(self._state, task.id) is not None
 
     def _counted(self) -> tuple[dict[str, int], int]:
-        """How many tasks wait or run, by kind, and how many are remembered in all."""
+        """Return the number of tasks that wait or run, by kind, and the number of stored tasks."""
         query = (
             f"SELECT kind, count(*) FROM task {PENDING} GROUP BY kind "  # noqa: S608  constants
             "UNION ALL SELECT '', count(*) FROM task WHERE workspace = ?"
@@ -325,20 +328,21 @@ class Lane:
         return counts, kept
 
     def _evict(self, kept: int) -> None:
-        """Forget records that are over (L5), but for those that a key still names (L6)."""
+        """Delete tasks that are over (L5), except those that a key still identifies (L6)."""
         if kept > MAX_RECORDS:
             self._keep(MAX_RECORDS, self._hours_ago(REPEAT_HOURS))
         if kept > MAX_KEYED:
             self._keep(MAX_KEYED, _ALWAYS)
 
     def _keep(self, most: int, until: str) -> None:
-        """Keep so many of the records that have no key, are not over, or were made up to a time."""
+        """Delete finished tasks until at most `most` remain of those without key, unfinished, or old."""
         with self._state.ledger.transaction() as connection:
             ((kept,),) = self._state.ledger.rows(
                 f"SELECT count(*) FROM task WHERE workspace = ? AND ({_LAPSED} OR NOT {_OVER})",  # noqa: S608  constants
                 (self.workspace, until),
             )
-            if kept > most:  # The oldest of whoever has the most, again and again: who stands furthest back.
+            # Repeatedly take the oldest task of the token with the most: the highest row number.
+            if kept > most:
                 connection.execute(
                     "DELETE FROM task WHERE seq IN (SELECT seq FROM ("  # noqa: S608  constants
                     "SELECT seq, row_number() OVER (PARTITION BY token ORDER BY seq DESC) AS place FROM task "
@@ -348,7 +352,7 @@ class Lane:
                 )
 
     def _repeat_of(self, asked: NewTask) -> tuple[str | None, str | None]:
-        """Digests of the key and of what it names."""
+        """Return the digests of the idempotency key and of the request."""
         if asked.repeat is None:
             return None, None
         who = [self.workspace, asked.originator.token, asked.originator.client, asked.repeat]
@@ -377,7 +381,7 @@ def _check_caps(kind: Kind, pending: Mapping[str, int]) -> None:
 
 
 def _withheld(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What is to be done as the ledger may have it (L8): `left` where a secret cannot be taken out alone."""
+    """Return the arguments as the ledger may store them (L8); `secret` is `left` if none could be removed."""
     content = arguments.get("content")
     if not isinstance(content, str) or (rest := _cleared(content)) == content:
         return dict(arguments)
@@ -385,9 +389,9 @@ def _withheld(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cleared(text: str | None) -> str | None:
-    """Return a text without secrets; empty if one is left in whatever is taken out.
+    """Return a text without secrets; empty if a secret remains after redaction.
 
-    A secret that invisible characters cut is found as the job will read it, without them.
+    A secret that is split by invisible characters is detected without them, as the job will read it.
     """
     if text is None:
         return None

@@ -1,6 +1,6 @@
-"""A task of a lane, what it is made from, and how it is read from the ledger, by any connection to it.
+"""Tasks of a lane: how a new one is described, and how tasks are read from the ledger with any connection.
 
-A connection of one's own waits for no writer.
+A reader with a separate connection does not wait for a writer.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from muniment.store.tasks import TASKS, Kind, Originator, QueuedTask
 
 @dataclass(frozen=True, slots=True)
 class NewTask:
-    """A task as it is sent.
+    """A task as it is submitted.
 
     Attributes:
-        arguments: what is to be done, for whoever carries it out; JSON. Forgotten once the task is over.
-        shown: what everybody who sees the task is told of that; JSON of fixed words and scopes alone,
-            since an erasure leaves it.
-        trust: of the originator.
-        ref: where the fact comes from, in the words of the originator.
-        repeat: the key by which the same request, sent twice, is one task.
+        arguments: arguments of the job; JSON. Deleted once the task is over.
+        shown: the part of the arguments that everyone who sees the task may see; JSON of fixed words and
+            scopes only, since an erasure does not change it.
+        trust: trust of the originator.
+        ref: origin of the fact, as the originator describes it.
+        repeat: idempotency key; the same request, sent twice with it, is one task.
     """
 
     kind: Kind
@@ -41,14 +41,14 @@ class NewTask:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a task ended.
+    """The outcome of a task.
 
     Attributes:
-        result: JSON; of a completed one, and of no other.
-        error: JSON with a stable `code`; of a failed one, and of no other.
+        result: JSON; set exactly if the task completed.
+        error: JSON with a stable `code`; set exactly if the task failed.
 
     Raises:
-        TypeError, ValueError: it is not so. Whoever carries out a task learns it there, not its lane later.
+        TypeError, ValueError: these rules are violated. The job fails here, and not its lane later.
     """
 
     status: Literal["completed", "failed", "cancelled"]
@@ -57,67 +57,67 @@ class Ended:
 
     def __post_init__(self) -> None:
         if (self.result is not None) != (self.status == "completed"):
-            raise ValueError("a task has a result exactly if it completed")
+            raise ValueError("a task must have a result if it completed, and only then")
         if (self.error is not None and "code" in self.error) != (self.status == "failed"):
-            raise ValueError("a task has an error with a code exactly if it failed")
+            raise ValueError("a task must have an error with a code if it failed, and only then")
         for part in (self.result, self.error):
             if part is not None:
                 json.dumps(dict(part), allow_nan=False)
 
 
 MAX_LISTED: Final = 1_000
-"""Tasks of one list."""
+"""Maximum tasks in one list."""
 
 PENDING: Final = "INDEXED BY task_pending WHERE workspace = ? AND status IN ('queued', 'running')"
-"""What waits or runs: left to itself, SQLite would look through all that is over as well."""
+"""Selects tasks that wait or run. Without the hint, SQLite would also scan all tasks that are over."""
 
 FOREMOST: Final = f"{PENDING} ORDER BY status = 'queued', seq"
-"""What runs, or else has waited longest."""
+"""Selects the running task first, then the one that has waited longest."""
 
 
 def read_task(ledger: Ledger, workspace: str, task_id: str) -> QueuedTask:
-    """A task of a workspace.
+    """Return a task of a workspace.
 
     Raises:
-        NotFound: there is no such task.
-        ManagedMemoryUnavailable: the ledger cannot be read; so do all of these.
+        NotFound: the task does not exist.
+        ManagedMemoryUnavailable: the ledger cannot be read; the other functions here raise this too.
     """
     found = find(ledger, workspace, task_id)
     if found is None:
-        raise NotFound("there is no such task")
+        raise NotFound("task not found")
     return found
 
 
 def running(ledger: Ledger, workspace: str) -> tuple[QueuedTask, ...]:
-    """What runs, or did when its process ended; never two, unless somebody edited the ledger."""
+    """Return the running tasks, or those that ran when their process ended; normally at most one."""
     return TASKS.read(ledger, f"{PENDING} AND status = 'running' ORDER BY seq", (workspace,))
 
 
 def find(ledger: Ledger, workspace: str, task_id: str) -> QueuedTask | None:
-    """A task of a workspace; None: there is none of that id."""
+    """Return a task of a workspace, or None if the id is unknown."""
     return TASKS.first(ledger, "WHERE workspace = ? AND id = ?", (workspace, task_id))
 
 
 def find_repeated(ledger: Ledger, repeat: str) -> QueuedTask | None:
-    """The task that the digest of a key names; None: none."""
+    """Return the task with this digest of an idempotency key, or None."""
     return TASKS.first(ledger, "WHERE repeat = ?", (repeat,))
 
 
 def tasks(
     ledger: Ledger, workspace: str, *, before: int | None = None, limit: int = MAX_LISTED
 ) -> tuple[QueuedTask, ...]:
-    """The tasks of a workspace, the newest first.
+    """Return the tasks of a workspace, newest first.
 
     Args:
-        ledger: where they are.
-        workspace: its key.
-        before: older than this `seq`.
-        limit: how many at most.
+        ledger: the ledger to read.
+        workspace: key of the workspace.
+        before: only tasks with a smaller `seq`.
+        limit: maximum number of tasks.
     """
     older = "WHERE workspace = ? AND seq < ? ORDER BY seq DESC LIMIT ?"
     return TASKS.read(ledger, older, (workspace, ALL if before is None else before, limit))
 
 
 def count_pending(ledger: Ledger, workspace: str) -> dict[str, int]:
-    """How many wait or run, by kind."""
+    """Return the number of tasks that wait or run, by kind."""
     return dict(ledger.rows(f"SELECT kind, count(*) FROM task {PENDING} GROUP BY kind", (workspace,)))  # noqa: S608  constants

@@ -34,7 +34,7 @@ REFUSED: Final = ("store_conflict", "refused", "path_escape", "bad_name", "quota
 
 @Operation("GET", f"{BASE}/review", contract.ReviewList, UNAVAILABLE, owner_only=True)
 async def list_reviews(call: Call) -> Response:
-    """List what waits for the owner."""
+    """List the pending reviews."""
     found = await at_place(call, lambda place, _: review.list_reviews(place), writes=False)
     return answered(contract.ReviewList(reviews=found))
 
@@ -47,7 +47,7 @@ async def list_reviews(call: Call) -> Response:
     owner_only=True,
 )
 async def show_review(call: Call) -> Response:
-    """Show what waits, with the digest that an approval names."""
+    """Show a pending review, with the digest that an approval must contain."""
     review_id = call.request.path_params["reviewId"]
     shown = await at_place(
         call, lambda place, _: review.show(review_id, place), "review_not_found", writes=False
@@ -64,7 +64,7 @@ async def show_review(call: Call) -> Response:
     owner_only=True,
 )
 async def approve(call: Call) -> Response:
-    """Commit exactly what was shown."""
+    """Commit exactly the changes that were shown."""
     body = await call.body(ApproveBody)
     review_id = call.request.path_params["reviewId"]
     decided = await at_place(
@@ -84,7 +84,7 @@ async def approve(call: Call) -> Response:
     owner_only=True,
 )
 async def reject(call: Call) -> Response:
-    """Decide that it is never committed."""
+    """Reject a pending review permanently."""
     await call.body(RejectBody)
     review_id = call.request.path_params["reviewId"]
     decided = await at_place(
@@ -105,7 +105,7 @@ async def reject(call: Call) -> Response:
     owner_only=True,
 )
 async def undo_task(call: Call) -> Response:
-    """Take back what a task did."""
+    """Undo the changes of a task."""
     body = await call.body(UndoBody)
     result = await at_place(call, lambda place, cancel: undo(body.task_id, place, cancel=cancel))
     if isinstance(result.error, NotFound):
@@ -124,7 +124,7 @@ async def undo_task(call: Call) -> Response:
     owner_only=True,
 )
 async def erase(call: Call) -> Response:
-    """Erase an entry or what a task did, for good, or only say what would go."""
+    """Erase an entry or the changes of a task permanently, or only list what would be erased."""
     asked = await call.body(EraseBody)
 
     def body(place: Place, cancel: Cancel) -> contract.ErasePlan | contract.EraseResult:
@@ -135,7 +135,7 @@ async def erase(call: Call) -> Response:
 
 @Operation("GET", f"{BASE}/audit/head", contract.AuditHead, ("managed_memory_unavailable",), owner_only=True)
 async def audit_head(call: Call) -> Response:
-    """The end of the chain of records."""
+    """Return the head of the audit chain."""
     found = await at_place(call, lambda place, _: head(place.state), writes=False)
     return answered(contract.AuditHead(head=str(found), records=found.seq))
 
@@ -147,14 +147,18 @@ async def audit_head(call: Call) -> Response:
     (*UNAVAILABLE, "invalid_request"),
     parameters=(
         Parameter(
-            "verb", "query", "What is wanted.", {"type": "string", "enum": list(Verb)}, is_required=True
+            "verb",
+            "query",
+            "The verb of the request.",
+            {"type": "string", "enum": list(Verb)},
+            is_required=True,
         ),
         Parameter("path", "query", "A logical path, such as user/editor/dark-mode.md.", is_required=True),
     ),
     owner_only=True,
 )
 async def explain(call: Call) -> Response:
-    """What the policy says to a verb on a path."""
+    """Explain how the policy decides a verb on a path."""
     asked = call.request.query_params
     if asked.get("verb") not in list(Verb) or "path" not in asked:
         raise HttpProblem("invalid_request")
@@ -166,11 +170,11 @@ async def explain(call: Call) -> Response:
 async def at_place(
     call: Call, body: Callable[[Place, Cancel], T], not_found: str = "not_found", *, writes: bool = True
 ) -> T:
-    """Carry out `body` in a thread of its own, at the place of the request's workspace; see `Core.at`.
+    """Run `body` in a separate thread, with the `Place` of the request's workspace; see `ServedCore.at`.
 
     Raises:
-        MunimentError: as `body`.
-        Problem: nothing of that name is there, or the daemon cannot do it now.
+        MunimentError: raised by `body`.
+        HttpProblem: the object was not found, or the daemon is not available.
     """
     workspace = call.workspace
     call.wait()

@@ -1,9 +1,9 @@
-"""The routes of tasks, of recalls and of the daemon itself; others are in `owner` and `entries`.
+"""The routes of tasks, of recalls and of the daemon itself; other routes are in `owner` and `entries`.
 
-Apart from `service.py`, which serves them.
+Separate from `service.py`, which serves them.
 
-`/mcp` is in `integrations.mcp.http`, above this package. The first request loads that module by its name, so
-every `Daemon` that a program starts serves it, without an option.
+`/mcp` is in `integrations.mcp.http`, above this package. The first request imports that module by name, so
+that every `Daemon` of a program serves it without an option.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ from muniment.types.documents import read
 
 # -- tasks -------------------------------------------------------------------------------------------
 #
-# The routes of tasks: to ask for one, to look at it or wait for it, to cancel it.
+# The routes of tasks: create one, read it or wait for it, cancel it.
 
 PAGE: Final = 100
-"""Tasks of one answer."""
+"""Maximum tasks in one response."""
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}", re.ASCII)
 _CURSOR: Final = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
@@ -74,7 +74,7 @@ _ANSWERS: Final[Mapping[str, type[contract.ToldTask]]] = {
 CLIENT_ID: Final = Parameter(
     "X-Muniment-Client-Id",
     "header",
-    "One of the token's client ids: only what that id asked for is seen. `X-Qwen-Client-Id` is the same.",
+    "A client id of the token: limits the response to tasks of that id. `X-Qwen-Client-Id` is a synonym.",
 )
 _IDEMPOTENCY: Final = Parameter(
     "Idempotency-Key",
@@ -85,9 +85,9 @@ _IDEMPOTENCY: Final = Parameter(
 _PREFER: Final = Parameter(
     "Prefer",
     "header",
-    f"`wait=20`: answer once the task is over, or after so many seconds, at most {MAX_WAIT_SECONDS}.",
+    f"`wait=20`: respond once the task is over, or after 20 seconds; at most {MAX_WAIT_SECONDS}.",
 )
-_ETAG: Final = Parameter("If-None-Match", "header", "An ETag: 304 where it still is the answer's.")
+_ETAG: Final = Parameter("If-None-Match", "header", "An ETag; if the response is unchanged: 304.")
 
 
 def _of(pattern: re.Pattern[str]) -> dict[str, str]:
@@ -95,15 +95,15 @@ def _of(pattern: re.Pattern[str]) -> dict[str, str]:
 
 
 def _told_status(task: QueuedTask, call: Call, viewer: Originator) -> Status:
-    """`cancelled` alone for who did so, as old clients know no such end."""
+    """Return the status for a viewer: `cancelled` only for its canceller; old clients do not know it."""
     is_of_others = call.is_original or viewer != task.cancelled_by
     return "failed" if task.status == "cancelled" and is_of_others else task.status
 
 
 async def without_hidden(call: Call, tasks: Sequence[QueuedTask]) -> list[QueuedTask]:
-    """Return tasks whose results and errors name only what the request's principal may be shown now.
+    """Return tasks whose results and errors contain only paths that the request's principal may see now.
 
-    If the memory cannot be looked at now, no path is shown that it would have to be looked up for.
+    If the memory is not available, paths that need a lookup are removed.
     """
     reader = Reader(call.principal.trust)
     if reader.is_owner:
@@ -147,18 +147,18 @@ async def remember(call: Call) -> Response:
 
 
 async def forget(call: Call) -> Response:
-    """Forget an entry, or what a description means."""
+    """Forget an entry, given by its path or by a description."""
     document = await call.json("invalid_query")
     return await _accepted(call, asking.forget(document, call.workspace))
 
 
 async def dream(call: Call) -> Response:
-    """Tidy the memory: merge what says the same, remove what has expired."""
+    """Tidy the memory: merge duplicates, remove expired entries."""
     return await _accepted(call, asking.dream(await call.json(), call.workspace))
 
 
 async def look(call: Call) -> Response:
-    """Look at a task, or wait for its end."""
+    """Return a task; optionally wait for its end."""
     viewer = await call.originator()
     task = await _task(call, viewer)
     seconds = _wait(call)
@@ -178,7 +178,7 @@ async def look(call: Call) -> Response:
 
 
 async def cancel(call: Call) -> Response:
-    """Cancel a task; one that is over stays as it is."""
+    """Cancel a task; a finished one stays unchanged."""
     viewer = await call.originator()
     task = await _task(call, viewer)
     try:
@@ -196,12 +196,14 @@ async def cancel(call: Call) -> Response:
     ("invalid_request", "invalid_client_id", "managed_memory_unavailable"),
     parameters=(
         CLIENT_ID,
-        Parameter("status", "query", "Only these.", {"type": "string", "enum": list(_STATUSES)}),
-        Parameter("cursor", "query", "From `nextCursor` on.", _of(_CURSOR)),
+        Parameter(
+            "status", "query", "Only tasks with this status.", {"type": "string", "enum": list(_STATUSES)}
+        ),
+        Parameter("cursor", "query", "The `nextCursor` of the previous page.", _of(_CURSOR)),
     ),
 )
 async def list_tasks(call: Call) -> Response:
-    """List tasks, the newest first."""
+    """List tasks, newest first."""
     viewer = await call.originator()
     status, cursor = call.request.query_params.get("status"), call.request.query_params.get("cursor")
     if (status is not None and status not in _STATUSES) or (
@@ -224,13 +226,13 @@ async def accept(call: Call, asked: NewTask, originator: Originator, key: str | 
     """Accept a task of a workspace.
 
     Args:
-        call: who asks, and where.
-        asked: what is to be done; it is trusted no more than who asks.
-        originator: who is told of it.
-        key: names this request; the same one again is the same task.
+        call: the request.
+        asked: the task; its trust is limited to that of the caller.
+        originator: who may see it.
+        key: idempotency key; the same request with the same key is the same task.
 
     Raises:
-        HttpProblem: it is not accepted.
+        HttpProblem: the task is not accepted.
     """
     await call.core.check(call.workspace, asked.kind)
     trust = asked.trust.capped(call.principal.trust)
@@ -239,7 +241,7 @@ async def accept(call: Call, asked: NewTask, originator: Originator, key: str | 
 
 
 async def _accepted(call: Call, asked: NewTask) -> Response:
-    """Accept a task, and answer where it is."""
+    """Accept a task, and return its location."""
     originator = await call.originator()
     keys = call.request.headers.getlist("idempotency-key")
     if len(keys) > 1 or (keys and _KEY.fullmatch(keys[0]) is None):
@@ -255,7 +257,7 @@ async def _accepted(call: Call, asked: NewTask) -> Response:
 
 
 async def _task(call: Call, viewer: Originator) -> QueuedTask:
-    """The task that a request names, if it may know of it; the same answer in all other cases."""
+    """Return the requested task, if the viewer may see it; all other cases return the same error."""
     kind, task_id = call.request.scope["path"].split("/")[-2], call.request.path_params["taskId"]
     task = await call.core.find(call.workspace, task_id)
     if task is None or task.kind != kind or not viewer.sees(task.originator):
@@ -264,7 +266,7 @@ async def _task(call: Call, viewer: Originator) -> QueuedTask:
 
 
 def _wait(call: Call) -> int:
-    """Seconds that a client prefers to wait."""
+    """Return the seconds that a client prefers to wait."""
     for sent in call.request.headers.getlist("prefer"):
         if found := _WAIT.fullmatch(sent):
             return min(int(found[1]), MAX_WAIT_SECONDS)
@@ -272,7 +274,7 @@ def _wait(call: Call) -> int:
 
 
 def _of_kind(kind: str, endpoint: Endpoint, body: type[BaseModel], *codes: str) -> tuple[Operation, ...]:
-    """The three operations of a kind of task."""
+    """Return the three operations of a kind of task."""
     refused = (
         "invalid_client_id",
         "managed_memory_unavailable",
@@ -305,7 +307,7 @@ TASK_OPERATIONS: Final = (
 
 # -- recall ------------------------------------------------------------------------------------------
 #
-# The route of recalls: what of the memory helps with a message, for every token.
+# The route of recalls: search the memory for entries that help with a message; for every token.
 
 
 @Operation(
@@ -318,12 +320,12 @@ TASK_OPERATIONS: Final = (
         Parameter(
             CLIENT_ID.name,
             "header",
-            "One of the token's client ids; all are told the same. `X-Qwen-Client-Id` is the same.",
+            "A client id of the token; it does not affect the result. `X-Qwen-Client-Id` is a synonym.",
         ),
     ),
 )
 async def recall(call: Call) -> Response:
-    """Recall what of the memory helps with a message."""
+    """Recall entries that help with a message."""
     workspace = call.workspace
     body = asking.recall(await call.json(), workspace)
     await call.originator()
@@ -338,7 +340,7 @@ async def recall(call: Call) -> Response:
 
 # -- about -------------------------------------------------------------------------------------------
 #
-# The routes about the daemon itself, and its stream of events.
+# The routes of the daemon itself, and its stream of events.
 
 _NAME: Final = re.compile("[0-9a-f]{32}")
 _NONCE: Final = re.compile("[0-9a-f]{64}")
@@ -346,21 +348,21 @@ _NONCE: Final = re.compile("[0-9a-f]{64}")
 EVENT_STREAM: Final = "text/event-stream"
 
 EPOCH: Final = "X-Qwen-Event-Epoch"
-"""Header that says of which series the number of an event is."""
+"""Header with the epoch that the number of an event belongs to."""
 
 ORIGINAL_SCOPES: Final = ("user", "project")
-"""Scopes that a client of the original contract may name, once it sees the feature."""
+"""Scopes that a client of the original contract may use, if the capabilities list them."""
 
 _LISTEN: Final = "subscriptions/listen"
 
 
 @Operation("GET", "/capabilities", contract.Capabilities)
 async def capabilities(call: Call) -> Response:
-    """What the daemon can do, and its limits."""
+    """Return the features and limits of the daemon."""
     workspace = call.core.any_workspace()
     if workspace is None:
         raise HttpProblem("untrusted_workspace")
-    # All have one policy, and so the same scopes.
+    # All workspaces have the same policy, and so the same scopes.
     scopes = tuple(sorted(workspace.scopes().values()))
     details = {
         "workspace_memory_remember": contract.Feature(modes=tuple(ContextMode), scopes=scopes),
@@ -392,7 +394,7 @@ async def capabilities(call: Call) -> Response:
 
 @Operation("GET", "/healthz", contract.Health)
 async def health(_: Call) -> Response:
-    """Whether the daemon runs."""
+    """Return whether the daemon runs."""
     return answered(contract.Health())
 
 
@@ -402,13 +404,13 @@ async def health(_: Call) -> Response:
     contract.Hello,
     ("invalid_request",),
     parameters=(
-        Parameter("token", "query", "The name of the token, see above.", _of(_NAME), is_required=True),
-        Parameter("nonce", "query", "Fresh for each connection.", _of(_NONCE), is_required=True),
+        Parameter("token", "query", "The public name of the token.", _of(_NAME), is_required=True),
+        Parameter("nonce", "query", "A new random value for each connection.", _of(_NONCE), is_required=True),
     ),
     is_open=True,
 )
 async def hello(call: Call) -> Response:
-    """Prove to a client that this is the daemon. Needs no token, and tells nothing else."""
+    """Prove the daemon's identity to a client. Needs no token, and reveals nothing else."""
     asked = call.request.query_params
     if _NONCE.fullmatch(asked.get("nonce", "")) is None or _NAME.fullmatch(asked.get("token", "")) is None:
         raise HttpProblem("invalid_request")
@@ -417,11 +419,11 @@ async def hello(call: Call) -> Response:
 
 
 def _dialled(call: Call) -> str:
-    """The address that a client has dialled if nobody stands between (ADR 0026).
+    """Return the address that a client dialled, if no other program can relay the connection (ADR 0026).
 
     Raises:
-        Problem: somebody may: on the loopback there are several addresses, and others may take those at which
-            this does not listen, and pass on what they are asked.
+        HttpProblem: one could: there are several loopback addresses. Another program may listen on one that
+            this daemon does not use, and relay requests to it.
     """
     if getattr(call.request.state, PEER) is not None:
         return UNIX_ADDRESS
@@ -435,7 +437,7 @@ def _dialled(call: Call) -> str:
 
 @Operation("GET", "/readyz", contract.Readiness, ("not_ready",))
 async def ready(call: Call) -> Response:
-    """Whether it accepts tasks."""
+    """Return whether the daemon accepts tasks."""
     call.wait()
     problems = await call.core.problems()
     if call.core.is_draining:
@@ -455,13 +457,13 @@ async def ready(call: Call) -> Response:
         Parameter(
             "Last-Event-ID",
             "header",
-            "The id of the last event that was seen, or its number: nothing since is missed.",
+            "The id or number of the last received event: all later events are delivered.",
         ),
-        Parameter(EPOCH, "header", "With a number: the epoch that the answer had it from."),
+        Parameter(EPOCH, "header", "For a number: the epoch that it belongs to."),
     ),
 )
 async def follow(call: Call) -> Response:
-    """Follow what happens, as server-sent events."""
+    """Follow the events of a workspace, as server-sent events."""
     workspace = call.workspace
     stream = await call.core.followed()
     view = StreamView(
@@ -478,12 +480,12 @@ async def follow(call: Call) -> Response:
 
 @Operation("GET", "/metrics", MEDIA_TYPE, owner_only=True, of_all=True)
 async def metrics(call: Call) -> Response:
-    """What was counted, for Prometheus."""
+    """Return the metrics, for Prometheus."""
     return Response(call.core.metrics.text(), media_type=MEDIA_TYPE)
 
 
 async def mcp(call: Call) -> Response:
-    """A message of the Model Context Protocol."""
+    """Handle a message of the Model Context Protocol."""
     if not isinstance(call.core, DaemonCore):
         raise HttpProblem("not_found")
     if importlib.util.find_spec("mcp") is None:
@@ -492,7 +494,8 @@ async def mcp(call: Call) -> Response:
     body = await read_body(call.request)
     (call.follow if is_stream else call.wait)()
     loaded = await asyncio.to_thread(importlib.import_module, "muniment.integrations.mcp.http")
-    if call.core.is_draining:  # From here on nothing waits until its sessions are known to who ends them.
+    # After this check nothing is awaited until the sessions are registered with the code that ends them.
+    if call.core.is_draining:
         raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
     response: Response = await loaded.answer(call.core, call, body)
     return response
@@ -507,13 +510,15 @@ async def mcp(call: Call) -> Response:
     owner_only=True,
 )
 async def open_ui(call: Call) -> Response:
-    """Open the page of the daemon, and make a code to sign in there with."""
+    """Open the page of the daemon, and create a sign-in code for it."""
     await call.body(UiBody)
     url, code = call.core.open_ui()
     return answered(contract.UiOpened(url=url, code=code, seconds=round(CODE_SECONDS)))
 
 
-_HEALTH: Final = replace(health, path="/health", summary="The same, by the name of the original contract.")
+_HEALTH: Final = replace(
+    health, path="/health", summary="Return whether the daemon runs; the path of the original contract."
+)
 
 OPERATIONS: Final = (
     *TASK_OPERATIONS,
@@ -522,9 +527,9 @@ OPERATIONS: Final = (
     *ENTRY_OPERATIONS,
     *(follow, capabilities, hello, health, _HEALTH, ready, open_ui, metrics),
 )
-"""Everything that the daemon can be asked, but for its description and the messages of `MCP_OPERATIONS`."""
+"""All operations of the daemon, except its description and the messages of `MCP_OPERATIONS`."""
 
 MCP_OPERATIONS: Final = tuple(
     Operation(method, MCP, EVENT_STREAM)(mcp) for method in ("POST", "GET", "DELETE")
 )
-"""Apart from the others: what they take and answer is described by that protocol."""
+"""Listed separately: the Model Context Protocol defines their messages."""

@@ -1,14 +1,14 @@
-"""Carries out the tasks of a lane: one thread, one task at a time.
+"""Runs the tasks of a lane in one thread, one task at a time.
 
-R1 The next task begins only when the call that carried out the one before has returned, and so when its
-worker is gone, however it ended. R2 A task that takes longer than the backstop is cancelled; its own
-deadline is a little earlier. R3 One that was cancelled to stop the daemon waits again, as if it had not
-been begun. R4 What a task did is put into the ledger before the next begins, in the same transaction;
-where that cannot be written, it is tried again until it can, or the daemon stops. A next task that cannot
-be begun does not keep it from the ledger. R5 Where the system has no descriptor left, a task waits as if
-it had not been begun, and is tried again; the lane goes on. R6 Once no task waits, the ledger's log is
-emptied of what was asked. R7 What a task did counts: one that completes although it was cancelled has
-completed.
+R1 The next task begins only after the call for the previous one has returned, and so after its worker has
+ended. R2 A task that takes longer than the backstop is cancelled; its deadline is slightly earlier. R3 A task
+that was cancelled to stop the daemon waits again, as if it had not been begun. R4 The outcome of a task is
+written to the ledger before the next begins, in the same transaction. If that write fails, it is retried
+until it succeeds or the daemon stops. If the next task cannot be begun, the outcome is still written. R5 If
+the system has no free file descriptor, the task waits as if it had not been begun and is retried; the lane
+continues.
+R6 Once no task waits, request data is removed from the ledger's log. R7 Changes of a task count: a task that
+completes although it was cancelled has completed.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from muniment.server.writer import Carrier
 from muniment.store.tasks import Originator, QueuedTask
 
 BACKSTOP_SECONDS: Final = 300.0
-"""Seconds after which a task is cancelled that did not end by itself; a run has 295."""
+"""Seconds after which a task that did not end is cancelled; a run has 295."""
 
 RETRY_SECONDS: Final = 1.0
-"""Seconds until a ledger that could not be written is tried again."""
+"""Seconds until a failed write of the ledger is retried."""
 
 Tell = Callable[[Mapping[str, Any]], None]
 Work = Callable[[QueuedTask, Cancel, Tell], Ended]
-"""Carries out a task until it ends or is cancelled, and tells of its turns; it leaves nothing running."""
+"""Runs a task until it ends or is cancelled, and reports its turns; it leaves no process running."""
 
 _LAST_SECONDS: Final = 5.0
-"""Seconds that a task has to end once it is put back: its worker is killed, its socket closed."""
+"""Seconds that a task has to end after it is interrupted: its worker is killed, its socket closed."""
 
 _Reason = Literal["asked", "backstop", "stop"]
 _Settle = Callable[[], object]
-"""The change of the ledger that says how an attempt ended."""
+"""A change of the ledger that records the outcome of an attempt."""
 
 
 @dataclass(slots=True)
 class _Running:
-    """The task that runs.
+    """The running task.
 
     Attributes:
-        until: second on `time.monotonic()` of its backstop.
-        reason: why it was cancelled, if it was; the first one counts.
+        until: deadline of its backstop, on `time.monotonic()`.
+        reason: why it was cancelled, if it was; the first reason counts.
     """
 
     task: QueuedTask
@@ -69,12 +69,12 @@ class _Running:
 
 
 class LaneRunner:
-    """The thread of one lane, or whoever calls `drain`; and one that watches the clock for it.
+    """The thread of one lane, or the thread that calls `drain`; and a thread that enforces the backstop.
 
     Args:
-        lane: whose tasks; `recover` was called.
-        writer: what changes its ledger.
-        work: carries them out.
+        lane: its lane; `recover` was called.
+        writer: writes its ledger.
+        work: runs the tasks.
         backstop: seconds, see R2.
     """
 
@@ -94,25 +94,25 @@ class LaneRunner:
 
     @property
     def is_alive(self) -> bool:
-        """Whether its thread runs: it was started, and has neither stopped nor broken."""
+        """Return whether its thread runs: it was started, and has neither stopped nor failed."""
         return self._threads[0].is_alive()
 
     def start(self) -> None:
-        """Begin to carry out tasks."""
+        """Start to run tasks."""
         for thread in self._threads:
             thread.start()
 
     def wake(self) -> None:
-        """A task was accepted."""
+        """Notify the runner of an accepted task."""
         self._wake.set()
 
     def cancel(self, task_id: str, by: Originator) -> QueuedTask:
-        """Cancel a task; of one that runs, the worker is ended, and it is over a moment later.
+        """Cancel a task; if it runs, its worker is ended, and the task is over a moment later.
 
         Raises:
-            NotFound: there is no such task.
-            ManagedMemoryUnavailable: the ledger cannot be written. Nothing is cancelled.
-            LaneError: the writer was closed. Nothing is cancelled.
+            NotFound: the task does not exist.
+            ManagedMemoryUnavailable: the ledger cannot be written. Nothing was cancelled.
+            LaneError: the writer was closed. Nothing was cancelled.
         """
         task = self._writer.run(lambda: self._lane.cancel(task_id, by))
         if task.status == "running":
@@ -122,27 +122,27 @@ class LaneRunner:
     def interrupt(self, task: QueuedTask) -> None:
         """End the worker of a task that is cancelled while it runs."""
         with self._lock:
-            # It may not have come as far as `_begin` yet. Tasks run in the order of `seq`: of two of
-            # these, the later one may still run.
+            # The task may not have reached `_begin` yet. Tasks run in the order of `seq`: of two of these,
+            # the later one may still run.
             self._asked = max(self._asked, task.seq)
             if self._running is not None and self._running.task.seq == task.seq:
                 self._running.interrupt("asked")
 
     def give_up(self) -> None:
-        """Begin no further task, and end the one that runs; it is put back where that can still be told."""
+        """Begin no further task and end the running one, which is queued again if possible."""
         with self._lock:
             self._stopping.set()
             if self._running is not None:
                 self._running.interrupt("stop")
 
     def drain(self, seconds: float) -> None:
-        """Carry out what waits in the calling thread, once.
+        """Run the pending tasks once, in the calling thread.
 
         Args:
-            seconds: after which it begins no further task: others have their turn.
+            seconds: time after which no further task begins, so that other lanes get a turn.
 
         Raises:
-            LeaseLost: another node has the lane; what was done here since does not count.
+            LeaseLost: another node has the lane; changes made here since then are void.
         """
         self._until = time.monotonic() + seconds
         self._threads[1].start()
@@ -155,10 +155,10 @@ class LaneRunner:
             raise LeaseLost(self._lane.workspace)
 
     def stop(self, grace: float) -> bool:
-        """Begin no further task; whether the one that runs is over. Harmless when repeated.
+        """Begin no further task; return whether the running one is over. Repeated calls have no effect.
 
         Args:
-            grace: seconds that it is given to end by itself; then it is put back.
+            grace: seconds that the running task has to end; then it is queued again.
         """
         with self._lock:
             self._stopping.set()
@@ -176,24 +176,24 @@ class LaneRunner:
     def _run(self) -> None:
         try:
             while True:
-                self._wake.clear()  # Before the ledger is looked at: what comes after that sets it again.
+                self._wake.clear()  # Before the ledger is read: a task that is accepted later sets it again.
                 self._carry_out_all()
                 if self._stopping.is_set():
                     return
                 self._wake.wait(None if self._lane.tidy() else RETRY_SECONDS)
-        except BaseException as error:  # noqa: BLE001  a thread has nobody else to tell; see `is_alive`
+        except BaseException as error:  # noqa: BLE001  the thread has no caller to raise to; see `is_alive`
             events.emit_defect("lane_broke", error, workspace=self._lane.workspace)
         finally:
             self._over.set()
 
     def _carry_out_all(self) -> None:
-        """Carry out one task after the other, until none is to be begun."""
+        """Run all pending tasks, or until the runner stops."""
         settle: _Settle | None = None
         while (task := self._persist(settle)) is not None:
             settle = self._carry_out(task)
 
     def _go_on(self, settle: _Settle | None) -> QueuedTask | None:
-        """Put an attempt that ended into the ledger, and begin the next task."""
+        """Record the outcome of the ended attempt in the ledger, and begin the next task."""
         if settle is not None:
             settle()
         is_over = self._stopping.is_set() or time.monotonic() >= self._until
@@ -214,7 +214,8 @@ class LaneRunner:
             ended = self._ended(task, cancel)
             with self._lock:
                 self._running = None
-        # Where the ledger was away that may be why, or it has committed: another attempt will tell.
+        # If the ledger was unavailable, that may be the cause, or it has committed: another attempt finds
+        # out.
         is_doubtful = ended.status == "failed" and self._lane.failures != failures
         if is_doubtful and task.claim < MAX_CLAIMS:
             return partial(self._lane.requeue, task)
@@ -226,7 +227,7 @@ class LaneRunner:
         return partial(self._lane.finish, task, ended)
 
     def _begin(self, task: QueuedTask, cancel: Cancel) -> _Running | None:
-        """From now on the task can be cancelled; None: there was a `stop`, and it is not begun at all."""
+        """Mark a task as running, so that it can be cancelled; return None if the runner stops."""
         with self._lock:
             if self._stopping.is_set():
                 return None
@@ -251,7 +252,7 @@ class LaneRunner:
             seconds = self._overdue()
 
     def _overdue(self) -> float:
-        """Cancel what has run for too long (R2); seconds until that can be so of anything again."""
+        """Cancel a task that has run for too long (R2); return the seconds until the next check."""
         with self._lock:
             if self._running is None:
                 return self._backstop
@@ -262,7 +263,7 @@ class LaneRunner:
             return self._backstop
 
     def _persist(self, settle: _Settle | None) -> QueuedTask | None:
-        """Go on, by a change of the ledger that is tried again and again until it holds (R4)."""
+        """Record an outcome and begin the next task; retry until the change is durable (R4)."""
         logged: tuple[str, str] | None = None
         while True:
             try:
@@ -277,16 +278,16 @@ class LaneRunner:
                     events.emit(
                         "ledger_unavailable", workspace=self._lane.workspace, code=code, reason=reason
                     )
-            # The next task may be what cannot be read. Repeated, it changes nothing (L4).
+            # The next task may be the unreadable row. A repetition has no effect (L4).
             if settle is not None:
-                with suppress(MunimentError, OSError):  # It was told just now.
+                with suppress(MunimentError, OSError):  # The error was logged above.
                     self._writer.run(settle)
             if self._stopping.wait(RETRY_SECONDS):
                 return None
 
 
 def _log_untold(told: Future[None]) -> None:
-    """Log that a turn could not be told; the task goes on."""
+    """Log that a turn could not be reported; the task continues."""
     problem = told.exception()
     if problem is not None:
-        events.emit("turn_untold", problem=type(problem).__name__)
+        events.emit("turn_event_failed", problem=type(problem).__name__)

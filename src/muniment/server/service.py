@@ -1,12 +1,12 @@
-"""The daemon: its core behind HTTP, on one event loop that may be somebody else's.
+"""The daemon: its core with an HTTP server, on one event loop that the caller may own.
 
     async with Daemon(Options(settings, (Path("."),)), model) as daemon:
         print(daemon.url)
         await daemon.stopped()
 
-V1 It listens on loopback only, unless told otherwise with names for its Host header.
-V2 It is found by `daemon.json` exactly while it accepts tasks.
-V3 `stop` lets the running task end or puts it back, ends every follower, and leaves nothing behind.
+V1 It listens on loopback only, unless another host and the names for its Host header are configured.
+V2 `daemon.json` exists exactly while the daemon accepts tasks.
+V3 `stop` lets the running task end or queues it again, disconnects every follower, and removes its files.
 """
 
 from __future__ import annotations
@@ -50,33 +50,32 @@ from muniment.store.state import put, try_lock
 
 # -- presence ----------------------------------------------------------------------------------------
 #
-# Where the daemon of a state directory is found: one lock, one document, its sockets.
+# Makes the daemon of a state directory discoverable: one lock, one document, its sockets.
 #
-# - N1 one daemon a state directory: the second finds the lock taken, and refuses.
-# - N2 `state/daemon.json` (0600) says where it listens, while it does; it is there whole or not at all.
-# - N3 a Unix socket is 0600 from the moment that it has a name. One that nobody answers on any more is
-#   replaced; nothing else is.
-# - N4 connections are taken a few at a time, so that those that are too many are closed before others come;
-#   and
-#   where the system has nothing left for one, none is tried for a second.
+# - N1 Only one daemon runs per state directory: a second one finds the lock taken and exits.
+# - N2 `state/daemon.json` (0600) contains the address while the daemon listens; it is written atomically.
+# - N3 A Unix socket has mode 0600 from the moment it has a name. A socket file without a listener is
+#   replaced; other files are not.
+# - N4 Connections are accepted a few at a time, so that surplus ones are closed before others arrive. If the
+#   system has no free descriptor, the daemon waits one second before it accepts again.
 
 LOCK_NAME: Final = "daemon.lock"
 ADDRESS_NAME: Final = "daemon.json"
 
 BACKLOG: Final = 256
-"""Connections that wait to be taken."""
+"""Maximum connections that wait to be accepted."""
 
 ACCEPTED_AT_ONCE: Final = 16
-"""Connections that are taken in one turn of the loop; asyncio would take all that wait."""
+"""Maximum connections accepted in one turn of the loop; asyncio would accept all that wait."""
 
 _PRIVATE: Final = 0o600
 
 
 class Listener(socket.socket):
-    """A socket that gives away at most `ACCEPTED_AT_ONCE` connections in a row (N4).
+    """A listening socket that accepts at most `ACCEPTED_AT_ONCE` connections in a row (N4).
 
-    asyncio accepts until nothing waits. Where a descriptor is lacking it does so as well, and each time logs
-    that, and that it will try again in a second, once more for each of them.
+    asyncio accepts until no connection waits. If no descriptor is free, it continues anyway, and for each
+    connection logs the failure and schedules a retry.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -84,11 +83,11 @@ class Listener(socket.socket):
         self._left = ACCEPTED_AT_ONCE
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection.
+        """Accept the next connection.
 
         Raises:
-            BlockingIOError: none for now.
-            OSError: the system has nothing left for one.
+            BlockingIOError: no connection for now.
+            OSError: the system has no resources for one.
         """
         if self._left == 0:
             self._left = ACCEPTED_AT_ONCE
@@ -106,10 +105,10 @@ class Listener(socket.socket):
 
 @contextmanager
 def alone(directory: Path) -> Iterator[None]:
-    """Be the one daemon of a state directory (N1).
+    """Lock a state directory, so that only one daemon uses it (N1).
 
     Raises:
-        ManagedMemoryUnavailable: there is another one, or the directory cannot be used.
+        ManagedMemoryUnavailable: another daemon uses it, or the directory is not available.
     """
     path = directory / LOCK_NAME
     with ExitStack() as held:
@@ -122,10 +121,10 @@ def alone(directory: Path) -> Iterator[None]:
 
 
 def announce(directory: Path, document: Mapping[str, Any]) -> None:
-    """Say where the daemon listens (N2).
+    """Write the address of the daemon (N2).
 
     Raises:
-        ManagedMemoryUnavailable: it cannot be written.
+        ManagedMemoryUnavailable: the file cannot be written.
     """
     path = directory / ADDRESS_NAME
     with reporting(path):
@@ -133,30 +132,30 @@ def announce(directory: Path, document: Mapping[str, Any]) -> None:
 
 
 def withdraw(directory: Path, document: Mapping[str, Any]) -> None:
-    """Say no more that a daemon listens; what another one has announced since then stays.
+    """Remove the address of the daemon, unless another daemon has announced a new one since.
 
     Args:
         directory: the state directory.
-        document: as it was announced; `pid` and `epoch` tell whose it is.
+        document: the announced document; `pid` and `epoch` identify the daemon.
     """
-    with suppress(OSError, ValueError, KeyError, TypeError):  # It is gone, or nobody's that can be told.
+    with suppress(OSError, ValueError, KeyError, TypeError):  # The file is missing or invalid.
         found = _announced(directory)
         if all(found[name] == document[name] for name in ("pid", "epoch")):
             (directory / ADDRESS_NAME).unlink()
 
 
 def listen_tcp(host: str, port: int) -> socket.socket:
-    """A socket that listens on an address.
+    """Return a socket that listens on an address.
 
     Raises:
-        ConfigInvalid: it cannot, with the reason.
+        ConfigInvalid: it cannot listen there, with the reason.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
         listener = Listener(family, kind, protocol)
-    except (OSError, UnicodeError) as error:  # The latter where the text can be no name at all.
-        reason = error.strerror if isinstance(error, OSError) else "this is no name of a machine"
+    except (OSError, UnicodeError) as error:  # UnicodeError if the text cannot be a host name.
+        reason = error.strerror if isinstance(error, OSError) else "invalid host name"
         raise ConfigInvalid(f"cannot listen on {host}: {reason}") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -169,28 +168,28 @@ def listen_tcp(host: str, port: int) -> socket.socket:
 
 
 def listen_unix(path: Path) -> socket.socket:
-    """A Unix socket that listens at a path (N3).
+    """Return a Unix socket that listens at a path (N3).
 
     Raises:
-        ConfigInvalid: it cannot, with the reason.
+        ConfigInvalid: it cannot listen there, with the reason.
     """
     listener = Listener(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if path.exists() and stat.S_ISSOCK(path.lstat().st_mode) and not _answers(path):
             path.unlink()
-        os.fchmod(listener.fileno(), _PRIVATE)  # Linux gives the name the mode of the socket.
+        os.fchmod(listener.fileno(), _PRIVATE)  # Linux gives the file the mode of the socket.
         listener.bind(str(path))
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise ConfigInvalid(
-            f"cannot listen at {path}: {error.strerror or error}; give another --socket"
+            f"cannot listen at {path}: {error.strerror or error}; use another --socket"
         ) from None
     return listener
 
 
 def remove_unix(path: Path, listener: os.stat_result) -> None:
-    """Remove the name of a socket, if it still is that of the one that was bound there."""
+    """Remove the file of a socket, if it still belongs to the socket that was bound there."""
     with suppress(OSError):
         if os.path.samestat(path.lstat(), listener):
             path.unlink()
@@ -203,7 +202,7 @@ def _answers(path: Path) -> bool:
             probe.connect(str(path))
         except ConnectionRefusedError:
             return False
-        except BlockingIOError:  # Too many wait for the one who listens there.
+        except BlockingIOError:  # The backlog of the listener is full.
             return True
     return True
 
@@ -213,38 +212,38 @@ def _announced(directory: Path) -> Any:
 
 
 def _other(directory: Path) -> str:
-    """Why a second daemon refuses, and where the first one is."""
+    """Return the error message for a second daemon, with the address of the first."""
     try:
         found = _announced(directory)
         where = f"process {int(found['pid'])} at {found['url']}"
     except (OSError, ValueError, KeyError, TypeError):
-        where = "it is starting or stopping"
-    return f"another daemon serves it ({where}); use that one, or stop it first"
+        where = "starting or stopping"
+    return f"in use by another daemon ({where}); use that one, or stop it first"
 
 
 # -- logs --------------------------------------------------------------------------------------------
 #
-# The daemon's log: one JSON object a line on standard error, also for what uvicorn and Python have to say.
+# The daemon's log: one JSON object per line on standard error, also for messages of uvicorn and Python.
 #
-# What is logged are names, codes, counts and sizes: `events.emit` sees to that for this package. Of other
-# loggers only the level and the name are kept, since their messages may quote a request.
+# Log lines contain names, codes, counts and sizes; `events.emit` ensures that for this package. For other
+# loggers, only the level and the name are logged, since their messages may quote a request.
 
 _OURS: Final = "muniment"
 
 
 def configure_logs(level: int = logging.INFO) -> None:
-    """Send the log of the whole process to standard error; for programs, not for a library.
+    """Send the log of the whole process to standard error; for programs, not for libraries.
 
     Args:
-        level: the least that is logged.
+        level: the lowest level that is logged.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    # They warn of each request that is none, and anybody can send as many as he likes; or of each try to
-    # reach a database that is away, which `node_problem` tells once.
+    # They warn of each invalid request, and anyone can send many; or of each attempt to reach a database that
+    # does not respond, which `node_problem` reports once.
     for name in ("uvicorn", "mcp", "psycopg.pool", "procrastinate"):
         logging.getLogger(name).setLevel(logging.ERROR)
     logger = logging.getLogger(_OURS)
@@ -254,7 +253,7 @@ def configure_logs(level: int = logging.INFO) -> None:
 
 
 class _Lines(logging.Formatter):
-    """A line of JSON for a record; those of this package are one already."""
+    """Formats a record as a line of JSON; records of this package already are one."""
 
     def format(self, record: logging.LogRecord) -> str:
         if record.name == _OURS:
@@ -273,12 +272,12 @@ class _Lines(logging.Formatter):
 
 # -- application -------------------------------------------------------------------------------------
 #
-# The application: the operations behind the guard.
+# The application: the guard, then the operations.
 
 
 @Operation("GET", "/openapi.json", JSON)
 async def _describe(_: Call) -> Response:
-    """This document, as OpenAPI 3.1."""
+    """Return this document, as OpenAPI 3.1."""
     return Response(_document(), media_type=JSON)
 
 
@@ -288,16 +287,16 @@ def _document() -> bytes:
 
 
 OPERATIONS: Final = (*routes.OPERATIONS, _describe)
-"""Everything that the daemon can be asked, but for the messages of `MCP_OPERATIONS`."""
+"""All operations of the daemon, except the messages of `MCP_OPERATIONS`."""
 
 
 def application(core: ServingCore, hosts: frozenset[str], origins: frozenset[str]) -> ASGIApp:
-    """The daemon's application.
+    """Return the daemon's ASGI application.
 
     Args:
-        core: what it is about.
-        hosts: what a Host header may say.
-        origins: of pages that may call besides its own.
+        core: the core that it serves.
+        hosts: allowed values of the Host header.
+        origins: origins of other pages that may call it.
     """
     paths: dict[str, dict[str, Operation]] = {}
     for operation in (*OPERATIONS, *routes.MCP_OPERATIONS):
@@ -308,7 +307,7 @@ def application(core: ServingCore, hosts: frozenset[str], origins: frozenset[str
 
 
 class _Application:
-    """What stands behind the guard: the operations, and the page for whoever came to its name."""
+    """Dispatches guarded requests: to the page if they use its name, otherwise to the operations."""
 
     def __init__(self, operations: ASGIApp, core: ServingCore) -> None:
         self._operations, self._core = operations, core
@@ -325,7 +324,7 @@ class _Application:
 
 
 class _Resource:
-    """A path, with an operation for each of its methods."""
+    """A path with one operation for each of its methods."""
 
     def __init__(self, methods: Mapping[str, Operation], core: ServingCore) -> None:
         self._methods, self._core = methods, core
@@ -359,29 +358,29 @@ async def _nothing(_scope: Scope, _receive: Receive, _send: Send) -> None:
 # -- service -----------------------------------------------------------------------------------------
 
 GRACE_SECONDS: Final = 10.0
-"""Seconds that a running task is given to end once the daemon is to stop."""
+"""Seconds that a running task has to end when the daemon stops."""
 
 KEEP_ALIVE_SECONDS: Final = 75
 """Seconds that a connection may be idle."""
 
 _LINGER_SECONDS: Final = 2
-"""Seconds that answers may take to be sent once the daemon has stopped."""
+"""Seconds to send the remaining responses after the daemon has stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a daemon is to run.
+    """Options of a daemon.
 
     Attributes:
         settings: home, policy, roots and model.
-        workspaces: a directory in each; the only one is that of `/workspace/…`.
+        workspaces: a directory in each workspace; a single one is also served as `/workspace/…`.
         host: the address to listen on.
-        port: its port; 0: any that is free.
-        socket: where to listen with a Unix socket as well.
-        allow_hosts: what a Host header may say besides the address.
-        allow_origins: of pages that may call besides its own, such as `https://memory.example.org`.
-        in_process: run the tools in this process; the policy must say `require = "none"`.
-        grace: seconds that a running task is given to end.
+        port: its port; 0: any free port.
+        socket: path of an additional Unix socket.
+        allow_hosts: allowed values of the Host header in addition to the address.
+        allow_origins: origins of other pages that may call it, such as `https://memory.example.org`.
+        in_process: run the tools in this process; the policy must contain `require = "none"`.
+        grace: seconds that a running task has to end.
     """
 
     settings: Settings
@@ -396,7 +395,7 @@ class Options:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server without its signals: whose loop it runs on decides about those."""
+    """uvicorn's server without signal handlers; the owner of the event loop installs those."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -407,22 +406,22 @@ class Daemon:
     """A daemon that runs as long as the context does.
 
     Args:
-        options: how.
-        model: what files the facts; it stays the caller's.
-        core: what is served; None: the memory of this machine.
+        options: its options.
+        model: the model that files the facts; the caller closes it.
+        core: the core to serve; None: the memory of this machine.
 
     Raises:
-        ConfigInvalid: a name or an origin is missing, or is none.
+        ConfigInvalid: a host name or an origin is missing or invalid.
 
     Attributes:
-        url: where it listens.
-        core: what it does there.
+        url: its URL.
+        core: its core.
     """
 
     def __init__(self, options: Options, model: Model, core: ServingCore | None = None) -> None:
         if not options.allow_hosts and not _is_loopback(options.host):
             raise ConfigInvalid(
-                f"{options.host} can be reached from other machines; say by which name: --allow-host NAME"
+                f"{options.host} is not a loopback address; set the allowed Host names: --allow-host NAME"
             )
         self._options, self._origins = options, frozenset(map(as_origin, options.allow_origins))
         self._opened = AsyncExitStack()
@@ -432,12 +431,12 @@ class Daemon:
         self.url = ""
 
     async def __aenter__(self) -> Self:
-        """Start.
+        """Start the daemon.
 
         Raises:
-            ConfigInvalid: an address or a workspace cannot be used.
-            ManagedMemoryUnavailable: the state cannot be used, or another daemon serves it.
-            StateTooNew: a newer version of Muniment wrote it.
+            ConfigInvalid: an address or a workspace is invalid.
+            ManagedMemoryUnavailable: the state is not available, or another daemon uses it.
+            StateTooNew: a newer version of Muniment wrote the state.
         """
         options, state = self._options, self._options.settings.state
         async with AsyncExitStack() as opened:
@@ -466,7 +465,8 @@ class Daemon:
             opened.callback(self._withdraw)
             announce(state, self._address)
             self._opened = opened.pop_all()
-        # Whoever waits for the start goes first: the first event of a process loads what logs it.
+        # The caller that waits for the start continues first: the first event of a process imports the
+        # logging code.
         asyncio.get_running_loop().call_soon(self._log_start)
         return self
 
@@ -481,9 +481,10 @@ class Daemon:
         """Stop (V3); repeated calls wait for the same end.
 
         Args:
-            at_once: what runs is put back without any grace, also where it was given some before.
+            at_once: interrupt and queue running tasks without a grace period, even if an earlier call gave
+                one.
 
-        Cost: less than a second where nothing runs, else at most the grace and five seconds more.
+        Cost: less than a second if no task runs, otherwise at most the grace period and five seconds.
         """
         if at_once:
             await self.core.stop(0)
@@ -504,7 +505,7 @@ class Daemon:
             at_rest = await self.core.stop(self._options.grace)
             try:
                 if self.core.mcp is not None:
-                    await self.core.mcp.stop()  # Before the server ends, which waits for what is open.
+                    await self.core.mcp.stop()  # Before the server ends, because it waits for open requests.
             finally:
                 self.core.end_followers()
                 await self._opened.aclose()
@@ -535,12 +536,13 @@ def _config(core: ServingCore, hosts: frozenset[str], origins: frozenset[str]) -
 
 
 def _names(listener: socket.socket, options: Options) -> tuple[str, frozenset[str]]:
-    """The URL of a listener for programs of this machine, and what a Host header may say."""
+    """Return the URL of a listener for programs of this machine, and the allowed Host headers."""
     host, port = listener.getsockname()[:2]
     if ipaddress.ip_address(host).is_unspecified:
         host = "::1" if ":" in host else "127.0.0.1"
     shown = f"[{host}]" if ":" in host else host
-    allowed = {name.lower() for name in options.allow_hosts}  # Without the port behind a proxy.
+    # Also without the port, for use with a reverse proxy.
+    allowed = {name.lower() for name in options.allow_hosts}
     with_port = {f"{name}:{port}" for name in {shown, *LOOPBACK, *allowed}}
     return f"http://{shown}:{port}", frozenset(with_port | allowed)
 

@@ -1,18 +1,16 @@
-"""The stream of events: what the ledger's outbox tells, for everybody who follows.
+"""The stream of events: delivers the events of the ledger's outbox to all followers.
 
-- E1 A follower reads by a cursor of its own, from memory or, further back, from the ledger. However slowly it
-  reads, it holds nothing here.
-- E2 A cursor is `<epoch>-<number>`. Whoever comes with one misses nothing of what is kept; whoever comes with
-  another one, or reads so slowly that what is next is no longer kept, is told `resync`: look at everything
-  again, then follow from here.
-- E3 Everybody of a workspace is told that its memory changed; of a task only its originator and the owner. A
-  task that was cancelled is `cancelled` for whoever did so, and has `failed` for everybody else.
-- E4 An event is a line of JSON, so that no text in it ends it and begins another one.
-- E5 Where the follower is a client of the original contract, `resync` is `state_resync_required`, after which
-  all that is kept comes again; `replay_complete` follows what was asked for by a cursor; and no task is
-  `cancelled`.
+- E1 A follower has a separate cursor and reads from memory or, if it is further back, from the ledger. A slow
+  follower blocks nothing here.
+- E2 A cursor is `<epoch>-<number>`. A follower with a valid cursor misses no stored event. If the cursor is
+  invalid, or the next event is no longer stored, it receives `resync`: read everything again, then follow.
+- E3 All followers of a workspace are notified of changes of its memory. Only the originator and the owner are
+  notified of a task. A cancelled task is `cancelled` for its canceller, and `failed` for the others.
+- E4 An event is one line of JSON, so that text in it cannot end it and start another event.
+- E5 A client of the original contract receives `state_resync_required` instead of `resync`, then all stored
+  events again; `replay_complete` after the events that its cursor requested; and no `cancelled` task.
 
-What this process commits is told at once, what others do within `LOOK_SECONDS`.
+Commits of this process are delivered immediately, those of other processes within `LOOK_SECONDS`.
 
 Source: html.spec.whatwg.org/multipage/server-sent-events.html; sqlite.org/pragma.html, `data_version`.
 """
@@ -38,25 +36,26 @@ from muniment.store.database import Ledger
 from muniment.store.tasks import Originator
 
 LOOK_SECONDS: Final = 0.5
-"""Seconds between two looks whether another process has committed something."""
+"""Seconds between two checks for commits of other processes."""
 
 HEARTBEAT_SECONDS: Final = 15.0
-"""Seconds of silence after which a follower is sent where it stands, so that both sides see a dead line."""
+"""Seconds of silence after which a follower receives its cursor, so that both sides detect a dead connection.
+"""
 
 RECONNECT_MS: Final = 1_000
-"""Milliseconds that a browser waits before it comes again."""
+"""Milliseconds that a browser waits before it reconnects."""
 
 CHECK_SECONDS: Final = 1.0
-"""Seconds for which it is not asked again whether somebody may follow."""
+"""Seconds for which a permission to follow is not checked again."""
 
 RING: Final = 2_048
-"""Events that are kept in memory, some 1 MB: whoever is further behind reads the ledger."""
+"""Events cached in memory, about 1 MB; a follower that is further back reads the ledger."""
 
 BATCH: Final = 256
-"""Events of one write to a follower."""
+"""Maximum events in one write to a follower."""
 
 _CURSOR: Final = re.compile(r"(?:([A-Za-z0-9_-]{1,64})-)?([0-9]{1,18})", re.ASCII)
-"""An epoch, of this daemon or another one, and a number; a number alone is of no epoch that can be told."""
+"""An epoch, of this daemon or another one, and a number; a number alone has an unknown epoch."""
 
 
 T = TypeVar("T")
@@ -68,14 +67,15 @@ async def _always() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StreamView:
-    """Who follows, and of what.
+    """A follower and the part of the stream that it may read.
 
     Attributes:
         workspace: key of the workspace.
-        scopes: asks for the names of its scopes by the key of their root, as they are by now.
-        originator: who asks.
-        is_original: whether its client is one of the original contract (E5).
-        may_follow: whether it still may; asked every second in which something happens.
+        scopes: returns the current names of its scopes by the key of their root.
+        originator: the follower.
+        is_original: whether it uses the original contract (E5).
+        may_follow: returns whether it still may follow; called at most once per second, and only if events
+            arrive.
     """
 
     workspace: str
@@ -87,14 +87,14 @@ class StreamView:
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """An event and the frames that it was rendered to."""
+    """An event and its rendered frames."""
 
     event: tasks.OutboxEvent
     frames: dict[tuple[str, bool], bytes] = field(default_factory=dict)
 
 
 async def at_once(ask: Callable[[], T]) -> T:
-    """What `ask` returns, asked on the loop: for a ledger that answers in some microseconds."""
+    """Run `ask` on the event loop: for a ledger that responds in microseconds."""
     return ask()
 
 
@@ -102,9 +102,9 @@ class Stream:
     """The events of a ledger. Belongs to one event loop.
 
     Args:
-        reads: a connection to the ledger of this stream's own.
-        span: where it stands now, see `tasks.span`.
-        ask: has the ledger asked; one that is elsewhere in a thread.
+        reads: a connection to the ledger that only this stream uses.
+        span: the current range of numbers, see `tasks.span`.
+        ask: runs a read of the ledger; in a thread if the ledger is on another machine.
     """
 
     def __init__(
@@ -125,36 +125,34 @@ class Stream:
 
     @property
     def is_followed(self) -> bool:
-        """Whether anybody waits for further events."""
+        """Return whether a follower waits for events."""
         return self._waiting > 0
 
     @property
     def is_lost(self) -> bool:
-        """Whether the ledger is no longer where it was opened: no next daemon would find what is added."""
+        """Return whether the ledger file was moved or deleted: the next daemon would not find new events."""
         return self._reads.is_lost()
 
     def wake(self) -> None:
-        """Look for new events soon; calls in one turn of the loop are one look."""
+        """Read new events soon; several calls in one turn of the loop cause one read."""
         if self._looking is None and not self.is_closed:
             self._looking = asyncio.create_task(self._look())
 
     async def watch(self) -> None:
-        """Look for what other processes commit, until cancelled."""
+        """Check for commits of other processes, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if self.is_lost != self._was_lost:
                 self._was_lost = not self._was_lost
                 events.emit("ledger_gone" if self._was_lost else "ledger_back")
-            with suppress(
-                MunimentError, OSError
-            ):  # Whoever changes the ledger is told that it is unavailable.
+            with suppress(MunimentError, OSError):  # Writers of the ledger report that it is unavailable.
                 version = self._reads.version()
                 if version != self._version:
                     self._version = version
                     await self._look()
 
     async def changed(self, seconds: float) -> bool:
-        """Wait for further events; whether there are any, or this was closed."""
+        """Wait for further events; return whether there are any, or the stream was closed."""
         if self.is_closed:
             return True
         self._waiting += 1
@@ -165,7 +163,7 @@ class Stream:
         return bool(done)
 
     async def since(self, number: int) -> tuple[int, list[tasks.OutboxEvent]]:
-        """Where somebody who stood at `number` stands now, and what happened since, as far as it is kept.
+        """Return the position after reading from `number` on, and the stored events since then.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be read.
@@ -178,26 +176,26 @@ class Stream:
         return number, told
 
     def close(self) -> None:
-        """End every follower."""
+        """Disconnect every follower."""
         self.is_closed = True
         self._tell()
 
     async def cursor(self) -> str:
-        """Where somebody stands who is about to look at the memory."""
+        """Return the cursor of a follower that is about to read the memory."""
         await self._look()
         return f"{self.epoch}-{self.last}"
 
     def ask_again(self) -> None:
-        """Have it asked at once who may still follow."""
+        """Check the permissions of all followers immediately."""
         self._doubts += 1
         self._tell()
 
     async def follow(self, view: StreamView, cursor: str | None) -> AsyncIterator[bytes]:
-        """Frames for a follower, from after `cursor` on, until the stream closes or it may follow no more.
+        """Yield frames for a follower, starting after `cursor`, until the stream or its permission ends.
 
         Args:
-            view: who follows, and of what.
-            cursor: as it was sent; None: from now on.
+            view: the follower and the part of the stream that it may read.
+            cursor: the cursor as it was sent; None: start now.
         """
         try:
             await self._look()
@@ -218,7 +216,7 @@ class Stream:
                 frames: list[bytes] = []
                 if told := await self._after(number):
                     number, frames = self._frames_of(told, number, view)
-                    await asyncio.sleep(0)  # Others have their turn, however much there is to catch up with.
+                    await asyncio.sleep(0)  # Let other tasks run, even if there are many events to deliver.
                 replayed += len(frames)
                 if replay_end is not None and number >= replay_end:
                     counted = {
@@ -232,21 +230,21 @@ class Stream:
                 if frames:
                     yield b"".join(frames)
                 elif (told and left > 0) or (not told and await self.changed(max(0.0, left))):
-                    continue  # There is nothing to say yet: what happened is none of this one's business.
+                    continue  # None of these events are for this follower.
                 else:
                     yield self._mark(number).encode()
                 said = time.monotonic()
         except MunimentError as error:
-            events.emit("events_unavailable", code=error.code)  # The follower comes again with its cursor.
+            events.emit("events_unavailable", code=error.code)  # The follower reconnects with its cursor.
 
     async def _look(self) -> None:
-        """Read what is new, and tell those who wait."""
+        """Read new events and notify the waiting followers."""
         async with self._reading:
             self._looking = None
             before = self.last
             try:
                 is_all = False
-                while not is_all:  # What comes meanwhile wakes this again.
+                while not is_all:  # An event that arrives in the meantime wakes this again.
                     found = await self._ask(partial(tasks.read, self._reads, self.last, BATCH))
                     self._ring.extend(map(_Told, found))
                     self.last = found[-1].number if found else self.last
@@ -263,7 +261,7 @@ class Stream:
             self._next = asyncio.get_running_loop().create_future()
 
     async def _after(self, number: int) -> list[_Told]:
-        """The next events after a number."""
+        """Return the next events after a number."""
         if number >= self.last:
             return []
         if self._ring and self._ring[0].event.number <= number + 1:
@@ -275,7 +273,7 @@ class Stream:
         return list(map(_Told, kept))
 
     async def _number(self, cursor: str) -> int | None:
-        """The number of a cursor after which nothing is missed; None: there is no such."""
+        """Return the number of a cursor if no event after it is missing, otherwise None."""
         found = _CURSOR.fullmatch(cursor)
         if found is None:
             return None
@@ -284,16 +282,16 @@ class Stream:
         return number if found[1] == epoch and first <= number <= self.last else None
 
     def _frames_of(self, told: list[_Told], number: int, view: StreamView) -> tuple[int, list[bytes]]:
-        """Where somebody who stood at `number` stands after what is `told`, and the frames of it."""
+        """Return the position of a follower after some events, and their frames."""
         frames = [frame for each in told if (frame := self._frame_of(each, view)) is not None]
-        if told[-1].event.number != number + len(told):  # Some between are no longer kept.
+        if told[-1].event.number != number + len(told):  # Some events in between are no longer stored.
             if not view.is_original:
                 return self.last, [self._resync(self.last)]
             frames.insert(0, _resync_required("ring_evicted", number, told[0].event.number))
         return told[-1].event.number, frames
 
     def _frame_of(self, told: _Told, view: StreamView) -> bytes | None:
-        """What `view` is told of an event; None: nothing."""
+        """Return the frame of an event for `view`, or None if it may not see the event."""
         event = told.event
         if event.type == "memory_changed":
             key = (view.workspace, False)
@@ -320,7 +318,7 @@ class Stream:
         return told.frames[key]
 
     async def _lost(self, cursor: str, view: StreamView) -> tuple[int, bytes]:
-        """Where somebody stands who came with a cursor that is none, and the frame that says so."""
+        """Return the new position of a follower with an invalid cursor, and the frame that reports it."""
         if not view.is_original:
             return self.last, self._resync(self.last)
         found = _CURSOR.fullmatch(cursor)
@@ -336,17 +334,18 @@ class Stream:
         return f"id: {self.epoch}-{number}\nevent: {kind}\ndata: {json.dumps(document)}\n\n".encode()
 
     def _mark(self, number: int) -> str:
-        """Where a follower stands, as an event without data, which no reader tells of."""
+        """Return the position of a follower as an event without data, which event parsers ignore."""
         return f": \nid: {self.epoch}-{number}\n\n"
 
 
 def _resync_required(reason: str, delivered: int, earliest: int) -> bytes:
-    """What a client of the original contract is told in place of `resync`.
+    """Return the frame that replaces `resync` for a client of the original contract.
 
     Args:
-        reason: `epoch_reset`: the cursor is of another series; `ring_evicted`: what is next is kept no more.
-        delivered: the number that it came with; 0: none can be told.
-        earliest: the lowest number that is still kept, or is to come.
+        reason: `epoch_reset`: the cursor is of another series; `ring_evicted`: the next event is no longer
+            stored.
+        delivered: the number of its cursor; 0: unknown.
+        earliest: the lowest number that is still stored, or the next one.
     """
     return _control(
         "state_resync_required",
@@ -355,5 +354,5 @@ def _resync_required(reason: str, delivered: int, earliest: int) -> bytes:
 
 
 def _control(kind: str, data: Mapping[str, Any]) -> bytes:
-    """A frame that is no event and moves no cursor."""
+    """Return a control frame, which is not an event and moves no cursor."""
     return f"event: {kind}\ndata: {json.dumps({'v': 1, 'type': kind, 'data': data})}\n\n".encode()

@@ -1,6 +1,6 @@
-"""Who may ask: tokens, what each may, and how much of the queue.
+"""Bearer tokens: who may call, what each token allows, and its share of limited slots.
 
-Apart from `guard`, so that commands load no HTTP server for them.
+Separate from `guard`, so that CLI commands do not load an HTTP server.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from muniment.store.tasks import OWNER
 
 # -- shares ------------------------------------------------------------------------------------------
 #
-# Divides a limited number of places, so that no client's token shuts out the others or the owner.
+# Divides a limited number of slots, so that one client's token cannot block other clients or the owner.
 
 RESERVE: Final = 16
-"""Places that all clients together leave to the owner, where there are many."""
+"""Slots that all clients together leave free for the owner, if the total is large."""
 
 
 class Shares:
-    """Places, of which one client's token gets at most half. Belongs to one event loop.
+    """A limited number of slots; one client's token gets at most half. Belongs to one event loop.
 
-    Of a fleet one home gets at most half, and a client of it half of that.
+    In a fleet, one home gets at most half of the slots, and one client of a home at most half of that.
 
     Args:
-        cap: how many there are, more than `reserve`.
-        seconds: after which somebody who found none may come again.
-        reserve: how many of them all clients together leave to the owner.
+        cap: number of slots, more than `reserve`.
+        seconds: value of `Retry-After` when no slot is free.
+        reserve: slots that all clients together leave to the owner.
     """
 
     def __init__(self, cap: int, seconds: int, reserve: int = RESERVE) -> None:
@@ -52,14 +52,14 @@ class Shares:
         self._by_homes: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        """How many are taken."""
+        """Return the number of slots in use."""
         return self._taken.total()
 
     def take(self, token: str) -> None:
-        """Give a place to whoever has this share, see `Principal.share`.
+        """Acquire a slot for a share, see `Principal.share`.
 
         Raises:
-            Problem: there is none for it.
+            HttpProblem: no slot is free for this share.
         """
         home, name = _split(token)
         half = self.cap // 2
@@ -74,7 +74,7 @@ class Shares:
         self._by_homes[home] += 1
 
     def leave(self, token: str) -> None:
-        """Take a place back from who has one."""
+        """Release a slot that this share acquired."""
         for taken, of in ((self._taken, token), (self._by_homes, _split(token)[0])):
             taken[of] -= 1
             if not taken[of]:
@@ -82,24 +82,25 @@ class Shares:
 
 
 def _split(share: str) -> tuple[str, str]:
-    """The home and the name of a share; no home where there is one memory."""
+    """Return the home and the name of a share; the home is empty outside a fleet."""
     home, _, name = share.rpartition("/")
     return home, name
 
 
 # -- tokens ------------------------------------------------------------------------------------------
 #
-# Who may call: the owner's token in a file, those of clients in the ledger, by keyed digest alone.
+# Authenticates callers. The owner's token is in a file. The ledger stores only keyed digests of client
+# tokens.
 #
-# - K1 the owner's token stands in `state/token`, alone on a line, 0600. It is made once, and refused where
-#   others could read it or it is no plain file of ours.
-# - K2 a client's token is shown once, when it is made; the ledger has its keyed digest, and the ids and the
-#   trust that belong to it. An id belongs to one token.
-# - K3 tokens are compared by digests of one length, in constant time.
-# - K4 who asks for a proof that a token is known gets one, whether there is such a token or not, and cannot
-#   tell the two apart without it. What is kept to prove it is no way to the token.
+# - K1 The owner's token is in `state/token`, alone on a line, mode 0600. It is created once. It is rejected
+#   if others could read it, or if it is not a regular file of this user.
+# - K2 A client's token is displayed once, when it is created. The ledger stores its keyed digest, and the
+#   client ids and the trust that belong to it. A client id belongs to one token.
+# - K3 Tokens are compared by digests of equal length, in constant time.
+# - K4 A proof that a token is known is returned for existing and missing tokens. Without the token, a caller
+#   cannot distinguish the two cases. The stored key of the proof does not reveal the token.
 #
-# Does not hold: anything against another process of the same user, who can read the file.
+# Not guaranteed: protection against another process of the same user, which can read the file.
 
 TOKEN_NAME: Final = "token"  # noqa: S105  a file's name
 TOKEN_BYTES: Final = 32
@@ -112,14 +113,14 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{20,128}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who a token belongs to.
+    """The identity that a token authenticates.
 
     Attributes:
-        name: `owner`, or that of the client's token.
-        trust: of what comes with it.
-        clients: the ids that may be given with it; None: every registered one.
-        digest: of a client's token, so that one that was made anew by the same name is another one.
-        home: of a fleet, that it is of; empty: there is but one memory here.
+        name: `owner`, or the name of the client's token.
+        trust: trust of the facts that arrive with it.
+        clients: the client ids that may be sent with it; None: every registered one.
+        digest: digest of a client's token, so that a new token with an old name is a different principal.
+        home: the home in a fleet; empty outside a fleet.
     """
 
     name: str
@@ -130,12 +131,12 @@ class Principal:
 
     @property
     def is_owner(self) -> bool:
-        """Whether this may do everything."""
+        """Return whether this principal may do everything."""
         return self.name == OWNER
 
     @property
     def share(self) -> str:
-        """Whose part of what is limited it uses; only the owner of all is preferred to others."""
+        """Return the key of its share of limited slots; only the owner of the whole daemon has priority."""
         return f"{self.home}/{self.name}" if self.home else self.name
 
 
@@ -143,13 +144,13 @@ THE_OWNER: Final = Principal(OWNER, Trust.OWNER, None)
 
 
 class Tokens:
-    """The tokens of a state directory; each question asks the ledger, so that a revocation holds at once.
+    """The tokens of a state directory. Each call queries the ledger: a revocation takes effect at once.
 
     Args:
-        state: whose key digests them, and whose ledger changes.
-        reads: a connection of its own to the ledger, so that no question waits for a writer; None: that of
-            `state`.
-        keyed: digests tokens; None: as `state` does.
+        state: provides the key of the digests and the ledger for changes.
+        reads: a separate connection to the ledger, so that lookups do not wait for a writer; None: the
+            connection of `state`.
+        keyed: digests tokens; None: `LedgerState.keyed`.
     """
 
     def __init__(
@@ -158,16 +159,16 @@ class Tokens:
         self._state, self._reads, self._keyed = state, reads or state.ledger, keyed or state.keyed
 
     def add(self, name: str, clients: Collection[str], trust: Trust, *, may_own: bool = False) -> str:
-        """Make a token for a client; this is the only time that it is told.
+        """Create a token for a client and return it. It cannot be displayed again.
 
         Args:
-            name: of the token.
-            clients: ids that may come with it.
-            trust: of what does.
-            may_own: it may be the owner's, where no file holds that.
+            name: name of the token.
+            clients: client ids that may be sent with it.
+            trust: trust of the facts that arrive with it.
+            may_own: allow the name of the owner, if no file contains the owner's token.
 
         Raises:
-            ConfigInvalid: the name or an id cannot be one, or is taken.
+            ConfigInvalid: the name or a client id is invalid or already in use.
             ManagedMemoryUnavailable: the ledger cannot be written.
         """
         check_names(name, clients, may_own=may_own)
@@ -177,7 +178,7 @@ class Tokens:
             taken = {each: other.name for other in there for each in other.clients or ()}
             if name in {other.name for other in there}:
                 raise ConfigInvalid(
-                    f"there is a token {name!r} already; revoke it first, or take another name"
+                    f"the token {name!r} already exists; revoke it first, or use another name"
                 )
             for each in clients:
                 if each in taken:
@@ -192,27 +193,27 @@ class Tokens:
         return token
 
     def all(self) -> tuple[Principal, ...]:
-        """Those of clients, by name."""
+        """Return the principals of all client tokens, sorted by name."""
         return _all(self._reads)
 
     def revoke(self, name: str) -> None:
-        """Make a client's token invalid, from the next request on.
+        """Revoke a client's token, effective from the next request.
 
         Raises:
-            NotFound: there is none of that name.
+            NotFound: no token has this name.
         """
         now = timestamp()
         with self._state.ledger.transaction() as connection:
             if connection.execute("DELETE FROM token WHERE name = ?", (name,)).rowcount == 0:
-                raise NotFound(f"there is no token {name!r}; see: muniment token list")
+                raise NotFound(f"token {name!r} not found; see: muniment token list")
             append(self._state, now, "token", None, {"revoked": name})
 
     def principal(self, unsafe_token: str, owners: str) -> Principal | None:
-        """Who a request's token belongs to; None: nobody.
+        """Return the principal of a request's token, or None if the token is unknown.
 
         Args:
-            unsafe_token: as it was sent.
-            owners: see `owner_token`.
+            unsafe_token: the token as it was sent.
+            owners: the owner's token, see `owner_token`.
         """
         if not is_token(unsafe_token):
             return None
@@ -226,15 +227,15 @@ class Tokens:
         return None
 
     def proof(self, unsafe_name: str, nonce: str, address: str, owners: str) -> str:
-        """Proof that the token of this name is known (K4); of one that is not, what looks the same.
+        """Return a proof that the token of this name is known (K4); for unknown names it looks the same.
 
         Args:
             unsafe_name: see `names.hello_name`.
-            nonce: of the client.
-            address: that the client has dialled.
-            owners: see `owner_token`.
+            nonce: random value from the client.
+            address: the address that the client dialled.
+            owners: the owner's token, see `owner_token`.
 
-        Cost: one row and two digests for each token of a client.
+        Cost: one row and two digests for each client token.
         """
         rows = self._reads.rows("SELECT hello FROM token WHERE hello IS NOT NULL")
         found = self._state.mac(b"hello", unsafe_name.encode())
@@ -248,22 +249,22 @@ class Tokens:
 
 
 def check_names(name: str, clients: Collection[str], *, may_own: bool = False) -> None:
-    """Check that a token and its clients may be named so.
+    """Check the name of a token and its client ids.
 
     Raises:
-        ConfigInvalid: they may not.
+        ConfigInvalid: the name or a client id is invalid.
     """
     if _NAME.fullmatch(name) is None or (name == OWNER and not may_own):
         raise ConfigInvalid(
-            f"{name!r} cannot name a token; use up to 64 letters, digits, . _ -, not {OWNER!r}"
+            f"invalid token name {name!r}; use up to 64 letters, digits, . _ -, not {OWNER!r}"
         )
     for each in clients:
         if _ID.fullmatch(each) is None:
-            raise ConfigInvalid(f"{each!r} cannot be a client id; use up to 128 letters, digits, . _ : -")
+            raise ConfigInvalid(f"invalid client id {each!r}; use up to 128 letters, digits, . _ : -")
 
 
 def is_token(unsafe_text: str) -> bool:
-    """Whether a text has the form of a token."""
+    """Return whether a text has the form of a token."""
     return _TOKEN.fullmatch(unsafe_text) is not None
 
 
@@ -277,21 +278,21 @@ def _all(ledger: Ledger) -> tuple[Principal, ...]:
 
 
 def owner_token(directory: Path) -> str:
-    """The owner's token (K1), made if there is none.
+    """Return the owner's token (K1); create it if the file is missing.
 
     Args:
         directory: the state directory.
 
     Raises:
-        ManagedMemoryUnavailable: it cannot be made or relied on; the reason says what to do.
+        ManagedMemoryUnavailable: the file cannot be created or trusted; the reason states what to do.
     """
     path = directory / TOKEN_NAME
     if not os.path.lexists(path):
         try:
             put(path, f"{secrets.token_urlsafe(TOKEN_BYTES)}\n".encode(), over=False)
         except OSError as error:
-            if not os.path.lexists(path):  # Else somebody else has made it meanwhile.
-                raise ManagedMemoryUnavailable(str(path), f"cannot be made: {error.strerror}") from None
+            if not os.path.lexists(path):  # Otherwise another process has created it in the meantime.
+                raise ManagedMemoryUnavailable(str(path), f"cannot be created: {error.strerror}") from None
     return _read(path)
 
 
@@ -301,13 +302,14 @@ def _read(path: Path) -> str:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode) or not is_ours_alone(path, status):
                 raise ManagedMemoryUnavailable(
-                    str(path), "is no file of yours alone (0600); delete it, and the next start makes another"
+                    str(path),
+                    "is not a private file of yours (0600); delete it, and the next start creates a new one",
                 )
             text = read_up_to(fd, _MAX_TOKEN_FILE_BYTES).strip().decode("latin-1")
     except OSError as error:
         raise ManagedMemoryUnavailable(str(path), f"cannot be read: {error.strerror}") from None
     if _TOKEN.fullmatch(text) is None:
         raise ManagedMemoryUnavailable(
-            str(path), "holds no token; delete it, and the next start makes another"
+            str(path), "does not contain a token; delete it, and the next start creates a new one"
         )
     return text

@@ -1,6 +1,6 @@
-"""What a workspace of a daemon or of a host does: its place, its tasks, and what is counted of them.
+"""Run the tasks of one workspace of a daemon or host: its `Place`, its jobs and its metrics.
 
-Apart from `core`, so that `muniment acp` loads neither asyncio nor an HTTP server.
+Separate from `core`, so that `muniment acp` loads neither asyncio nor an HTTP server.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 # -- metrics -----------------------------------------------------------------------------------------
 #
-# What the daemon counts, for Prometheus. Labels are kinds, codes, tools and workspaces, never of a task.
+# Metrics of the daemon for Prometheus. Labels are kinds, codes, tools and workspaces, never data of a task.
 
 MEDIA_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -82,29 +82,33 @@ class Metrics:
 
         self._tasks = made(Counter, "tasks", "Tasks that ended", "kind", "status", "code")
         self._wait = made(
-            Histogram, "task_wait_seconds", "From acceptance to beginning", "kind", buckets=_WAITS
+            Histogram, "task_wait_seconds", "Seconds from acceptance to start", "kind", buckets=_WAITS
         )
-        self._run = made(Histogram, "task_run_seconds", "From beginning to end", "kind", buckets=_RUNS)
+        self._run = made(Histogram, "task_run_seconds", "Seconds from start to end", "kind", buckets=_RUNS)
         self._pending = made(Gauge, "pending_tasks", "Tasks that wait or run", "workspace")
-        self._escapes = made(Counter, "escapes", "Tasks that a path outside the memory ended", "tool")
-        self._tokens = made(Counter, "model_tokens", "Tokens as the model's server counts", "direction")
+        self._escapes = made(
+            Counter, "escapes", "Tasks that failed because of a path outside the memory", "tool"
+        )
+        self._tokens = made(
+            Counter, "model_tokens", "Model tokens as counted by the model's server", "direction"
+        )
         self._recalls = made(Counter, "recalls", "Recalls that were answered", "outcome")
 
     def watch_pending(self, workspace: str, count: Callable[[], float]) -> None:
-        """Report how many tasks of a workspace are pending, counted whenever somebody asks."""
+        """Report the number of pending tasks of a workspace, counted at each scrape."""
         self._pending.labels(workspace).set_function(count)
 
     def began(self, kind: str, waited: timedelta) -> None:
-        """A task began."""
+        """Record the start of a task."""
         self._wait.labels(kind).observe(max(0.0, waited.total_seconds()))
 
     def ended(self, kind: str, status: str, code: str, seconds: float) -> None:
-        """A task ended."""
+        """Record the end of a task."""
         self._tasks.labels(kind, status, code).inc()
         self._run.labels(kind).observe(seconds)
 
     def spent(self, error: MunimentError | None, timeline: Sequence[Turn]) -> None:
-        """What a task took of the model, and whether it ended by an escape."""
+        """Record the model tokens of a task, and whether a path escape ended it."""
         if isinstance(error, PathEscape):
             self._escapes.labels(error.tool if error.tool in TOOLS else "").inc()
         for turn in timeline:
@@ -112,17 +116,17 @@ class Metrics:
             self._tokens.labels("output").inc(turn.usage.output_tokens)
 
     def recalled(self, outcome: Literal["found", "abstained", "failed"]) -> None:
-        """A recall was answered."""
+        """Record a recall and its outcome."""
         self._recalls.labels(outcome).inc()
 
     def text(self) -> bytes:
-        """All of it, in Prometheus' text format."""
+        """Return all metrics in the Prometheus text format."""
         return generate_latest(self._registry)
 
 
 # -- workspace ---------------------------------------------------------------------------------------
 #
-# A workspace that the daemon serves: its roots and policy, its lane, and whether both can be used now.
+# A workspace that the daemon serves: its roots and policy, its lane, and whether both are available.
 
 
 class Workspace:
@@ -130,9 +134,9 @@ class Workspace:
 
     Args:
         path: its real path.
-        key: that of its project, see `workspaces.projects.Binding.key`.
-        state: shared by all workspaces; stays the caller's.
-        find: finds its place.
+        key: the key of its project, see `workspaces.projects.Binding.key`.
+        state: shared by all workspaces; the caller closes it.
+        find: finds its `Place`.
 
     Attributes:
         lane: its tasks.
@@ -144,19 +148,19 @@ class Workspace:
         self._state, self._find = state, find
         self._lock = threading.Lock()
         self._place: Place | None = None
-        self._bound: list[Place] = []  # Also those whose roots were replaced: a task may still use them.
-        self._recallers: list[tuple[Place, Recaller]] = []  # Likewise.
+        self._bound: list[Place] = []  # Includes roots that were replaced, because a task may still use them.
+        self._recallers: list[tuple[Place, Recaller]] = []  # Includes recallers of replaced roots.
         self._scopes: Mapping[str, str] = {}
 
     def place(self) -> Place:
-        """The policy and the bound roots, as they were when they could last be opened.
+        """Return the policy and the bound roots; open them if they are not open.
 
         Raises:
-            ManagedMemoryUnavailable: also where a root was replaced; the next call binds what is there then.
-            PolicyInvalid, InvalidScope, ConfinementUnavailable, ConfigInvalid, DeadlineExceeded: they cannot
-                be used now, with the reason.
+            ManagedMemoryUnavailable: also if a root was replaced; the next call binds the new root.
+            PolicyInvalid, InvalidScope, ConfinementUnavailable, ConfigInvalid, DeadlineExceeded: they are not
+                available, with the reason.
 
-        Cost: some 50 ms until they are open, then a look at each root.
+        Cost: about 50 ms to open them, then one check of each root.
         """
         with self._lock:
             place = self._place
@@ -172,11 +176,11 @@ class Workspace:
         return place
 
     def recaller(self) -> Recaller:
-        """What recalls from the place, the same for as long as that is; it stays this workspace's.
+        """Return the recaller of the current `Place`, created once for each; the workspace closes it.
 
         Raises as `place`.
 
-        Cost: the first time what `place` takes, and some 30 ms for what it is made of.
+        Cost: on the first call the cost of `place`, and about 30 ms to create the recaller.
         """
         from muniment.opening import recaller_of
 
@@ -191,7 +195,7 @@ class Workspace:
 
     @contextmanager
     def recalling(self, patience: Patience) -> Iterator[Recaller]:
-        """What recalls from the place until the block ends; raises as `place`."""
+        """Provide the recaller until the block ends; raises as `place`."""
         del patience
         yield self.recaller()
 
@@ -207,11 +211,11 @@ class Workspace:
 
     @property
     def is_open(self) -> bool:
-        """Whether the scopes are those of roots that are bound now."""
+        """Return whether `scopes` lists roots that are currently bound."""
         return self._place is not None
 
     def problem(self) -> MunimentError | None:
-        """Why no task can be accepted now; None: nothing speaks against it."""
+        """Return why no task can be accepted, or None if tasks can be accepted."""
         try:
             self.place()
         except MunimentError as error:
@@ -220,15 +224,15 @@ class Workspace:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know of how the place was found; nothing while it is not open."""
+        """Return notes for the user about how the `Place` was found; empty if it is not open."""
         return () if self._place is None else self._place.notes
 
     def scopes(self) -> Mapping[str, str]:
-        """The names of the scopes by the keys of their roots, as these were last opened; none before that."""
+        """Return the names of the scopes by the keys of their roots, as last opened; initially empty."""
         return self._scopes
 
     def close(self) -> None:
-        """Close the roots, and what recalls from them."""
+        """Close the roots and their recallers."""
         for _, recaller in self._recallers:
             recaller.close()
         for place in self._bound:
@@ -236,16 +240,16 @@ class Workspace:
 
 
 def workspace_at(directory: Path, settings: Settings, state: State, *, in_process: bool) -> Workspace:
-    """The workspace around a directory.
+    """Return the workspace that contains a directory.
 
     Args:
-        directory: in it, which a person named.
-        settings: with what policy and roots.
-        state: shared by all workspaces; stays the caller's.
-        in_process: as `open`.
+        directory: a directory inside it, which the user specified.
+        settings: its policy and roots.
+        state: shared by all workspaces; the caller closes it.
+        in_process: as in `open`.
 
     Raises:
-        ConfigInvalid: there is no such directory, or `projects.json` cannot be used.
+        ConfigInvalid: the directory does not exist, or `projects.json` is invalid.
     """
     found = find_project(settings.home, directory)
     path = found.checkout.path
@@ -255,17 +259,17 @@ def workspace_at(directory: Path, settings: Settings, state: State, *, in_proces
 
 # -- work --------------------------------------------------------------------------------------------
 #
-# Carries out a task of a lane as the job of its kind; what came of it is told in the contract's words.
+# Runs a task of a lane as the job of its kind, and translates the outcome into the terms of the contract.
 
 
 class Work:
-    """What a workspace's runner does.
+    """Runs the tasks of a workspace for its `Runner`.
 
     Args:
-        workspace: whose tasks.
-        model: what files the facts.
-        metrics: told of each task.
-        parents: the spans of callers that tasks are parts of.
+        workspace: the workspace of the tasks.
+        model: the model that files the facts.
+        metrics: records each task.
+        parents: trace spans of callers that are parents of tasks.
     """
 
     def __init__(
@@ -275,7 +279,7 @@ class Work:
         self._parents = TraceParents() if parents is None else parents
 
     def __call__(self, task: QueuedTask, cancel: Cancel, tell: Tell) -> Ended:
-        """Carry out a task of the lane."""
+        """Run a task of the lane."""
         import structlog
 
         self._metrics.began(task.kind, datetime.now(UTC) - datetime.fromisoformat(task.created))
@@ -350,7 +354,7 @@ class Work:
             digest=asked.get("digest"),
         )
         result = forget(request, place, self._model, cancel=cancel)
-        # Who may not remove it learns not that it is there.
+        # A client that may not delete an entry must not learn that it exists.
         return replace(result, kept=result.kept[:MAX_KEPT] if task.trust is Trust.OWNER else ())
 
     def _dream(self, task: QueuedTask, place: Place, cancel: Cancel, _: Tell) -> DreamResult:

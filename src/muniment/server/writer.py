@@ -1,13 +1,13 @@
-"""Group commit: changes of a ledger by many threads, as many as wait at once in one durable transaction.
+"""Group commit: one thread writes the ledger changes of many threads in shared durable transactions.
 
-W1 Changes are carried out in the order in which they were submitted, each alone inside a savepoint: one
-   that raises takes back only itself.
-W2 A future is done once the transaction of its change is durable, or has failed; then nothing of the group
-   holds. None is left pending: what was submitted before `close` is carried out, later ones are refused.
-W3 A future that is cancelled before its change begins takes it along; later, `Future.cancel` does nothing.
-W4 Nothing that a change raises ends the thread, `SystemExit` neither: its future raises it.
+W1 Changes run in the order in which they were submitted, each inside a separate savepoint: one that raises
+   rolls back only itself.
+W2 A future is done after the transaction of its change is durable or has failed; after a failure no change of
+   the group remains. No future stays pending: changes submitted before `close` run, later ones are rejected.
+W3 Cancelling a future before its change begins cancels the change; later, `Future.cancel` has no effect.
+W4 No exception of a change ends the thread, not even `SystemExit`: its future raises it.
 
-Does not hold: a change may not wait for another one, which would be behind it in the same thread.
+Not supported: a change must not wait for another change, because both run in the same thread.
 
 Source: sqlite.org/lang_savepoint.html; group commit as in DeWitt et al., 1984.
 """
@@ -27,20 +27,20 @@ from muniment.store.database import Ledger, Transaction
 T = TypeVar("T")
 
 MAX_GROUP: Final = 128
-"""Changes of one transaction: some 40 ms of work, which whoever else writes meanwhile has to wait for."""
+"""Maximum changes in one transaction: about 40 ms of work, for which other writers have to wait."""
 
 _Waiting = tuple[Callable[[], Any], "Future[Any]"]
 _Outcome = tuple[Any, BaseException | None]
 
 
 class Carrier(Protocol):
-    """What carries out changes of a ledger: a `Writer`, or whoever has a transaction for each."""
+    """Runs changes of a ledger: a `Writer`, or a class that uses one transaction for each change."""
 
     def submit(self, change: Callable[[], T]) -> Future[T]:
         """See `Writer.submit`."""
 
     def run(self, change: Callable[[], T]) -> T:
-        """As `submit`, and wait."""
+        """Submit a change and wait for its result."""
         return self.submit(change).result()
 
 
@@ -48,7 +48,7 @@ class Writer(Carrier):
     """One thread that changes a ledger for all others. Close it when done.
 
     Args:
-        ledger: its connection; others may use it, too.
+        ledger: its connection; other threads may use it too.
         committed: called in that thread after every durable group, before its futures are done.
     """
 
@@ -61,24 +61,26 @@ class Writer(Carrier):
         self._thread.start()
 
     def submit(self, change: Callable[[], T]) -> Future[T]:
-        """Have `change` carried out inside a transaction; what it returns, once that is durable.
+        """Schedule `change` to run inside a transaction. The future returns its result once that is durable.
 
-        The future raises what `change` raised, or `ManagedMemoryUnavailable`: then nothing of it holds.
+        The future raises the exception of `change`, or `ManagedMemoryUnavailable`; the change is then rolled
+        back.
 
         Raises:
-            LaneError: the writer was closed. Nothing will be carried out.
+            LaneError: the writer is closed. The change will not run.
         """
         future: Future[T] = Future()
-        with self._lock:  # Nothing may come to stand behind the end of the queue.
+        with self._lock:  # Nothing may enter the queue after its end marker.
             if self._is_closed:
                 raise LaneError(
-                    "the daemon is stopping; send it again to the next one", code="workspace_draining"
+                    "the daemon is stopping; send the request again after it has restarted",
+                    code="workspace_draining",
                 )
             self._waiting.put((change, future))
         return future
 
     def close(self) -> None:
-        """End the thread, after everything that waits; harmless when repeated."""
+        """End the thread after all pending changes; repeated calls have no effect."""
         with self._lock:
             if not self._is_closed:
                 self._waiting.put(None)
@@ -94,7 +96,7 @@ class Writer(Carrier):
                 self._carry_out(wanted)
 
     def _group(self) -> tuple[list[_Waiting], bool]:
-        """What waits, once something does; whether nothing will follow."""
+        """Wait for the first change, then return all that are pending, and whether the queue has ended."""
         group: list[_Waiting] = []
         while len(group) < MAX_GROUP:
             try:
@@ -110,7 +112,7 @@ class Writer(Carrier):
         try:
             with self._ledger.transaction() as connection:
                 outcomes = [self._carried_out(connection, change) for change, _ in group]
-        except BaseException as error:  # noqa: BLE001  told to all of them; without the thread all would hang
+        except BaseException as error:  # noqa: BLE001  every future raises it; without the thread all would hang
             outcomes = [(None, error)] * len(group)
         else:
             self._tell()
@@ -123,20 +125,21 @@ class Writer(Carrier):
     def _tell(self) -> None:
         try:
             self._committed()
-        except BaseException as error:  # noqa: BLE001  what is durable is so, whoever fails to hear of it
-            events.emit("commit_untold", problem=type(error).__name__)
+        except BaseException as error:  # noqa: BLE001  the changes are durable even if the callback fails
+            events.emit("commit_callback_failed", problem=type(error).__name__)
 
     def _carried_out(self, connection: Transaction, change: Callable[[], Any]) -> _Outcome:
-        """What a change returned or raised; if it raised, nothing of it is left in the transaction.
+        """Run a change and return its result or its exception; if it raised, it is rolled back.
 
         Raises:
-            BaseException: as it did, where the whole transaction was taken back: a full disk, for one.
+            BaseException: raised by the change, if the whole transaction was rolled back, for example by a
+                full disk.
         """
         connection.execute("SAVEPOINT one")
         try:
             value = change()
-            connection.execute("RELEASE one")  # Some of the change may be sent only with this.
-        except BaseException as error:  # told to the one who waits for it
+            connection.execute("RELEASE one")  # This may send part of the change.
+        except BaseException as error:  # Raised by the future.
             if not self._ledger.is_lasting():
                 raise
             connection.execute("ROLLBACK TO one")

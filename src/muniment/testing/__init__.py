@@ -1,18 +1,19 @@
-"""Public test support, for programs that embed Muniment, for its own tests, and for attacking memory tools.
+"""Public test support: for programs that embed Muniment, for its own tests, and for attacks on memory tools.
 
-For a model without a network start at `minds.ScriptedModel`, which follows a script; for a server of language
-models at `chat_server`, which answers as a test wants, well or badly.
+`minds.ScriptedModel` is a model without a network that follows a script. `chat_server` is a server of
+language models that responds as a test requires, correctly or not.
 
-The attack kit can be turned on any tool that keeps files for a model. All of it builds throwaway trees, and
-none of it shares code with what it attacks:
+The attack kit works against any tool that stores files for a model. It builds throwaway trees and shares no
+code with the tool under test:
 
-- `corpus`: attacks and ordinary calls as data. `load_corpus()` loads them, `run_case` executes one against a
-  `Subject`, the small protocol that a tool has to be adapted to, and says what went wrong.
-- `conformance`: the corpus pointed at memory tools: adapters for some, what each claims, an outcome a case.
-- `race`: `Swap`, a second process that exchanges a directory or file with a link while the tool is at work.
-- `witness`: a second opinion. `photograph` and `differences` tell what changed or was read in trees that
-  nobody may touch, `sightings` where a secret came out.
+- `corpus`: attacks and ordinary calls as data. `load_corpus()` loads them. `run_case` executes one against a
+  `Subject`, the small protocol that a tool is adapted to, and returns the failures.
+- `conformance`: runs the corpus against memory tools, with adapters, the claims of each tool and one outcome
+  per case.
+- `race`: `Swap`, a second process that exchanges a directory or file with a link during a call.
+- `witness`: an independent check. `photograph` and `differences` find changes and reads in trees that must
+  not be touched; `sightings` finds a secret in outputs.
 
-No program imports any of it but `muniment conformance`. The checks of generated indexes need the extra
+Only `muniment conformance` imports these modules at run time. The checks of generated indexes need the extra
 `testing`: `pip install 'muniment[testing]'`.
 """

@@ -1,4 +1,4 @@
-"""A Chat Completions server on the loopback that answers as a test wants, well or badly.
+"""A Chat Completions server on the loopback that responds as a test requires, correctly or not.
 
     from muniment.agent.openai import OpenAIModel
     from muniment.testing.chat_server import ChatServer, words
@@ -11,16 +11,16 @@
     ChatServer([failure(429, "slow down", retry_after=1), words("Saved to user/editor.md.")])
     ChatServer(always(drip(words("Saved."), size=1, every=0.05)))
 
-A `Response` is honest HTTP, whatever its body says; the other answers break HTTP or never end.
+A `Response` is valid HTTP with any body; the other responders break HTTP or never end.
 
-S1. A request is kept whole before it is answered; none is answered twice, whatever its path.
-S2. `ChatRequest.hung_up` is set as soon as the client closes its connection during the answer, also while
-    that answer stalls or drips.
-S3. Leaving the context ends every answer, thread and socket of the server. An answer that waits for
-    something else than its `Connection` must end by itself.
+S1. A request is stored completely before the response. No request gets two responses, on any path.
+S2. `ChatRequest.hung_up` is set as soon as the client closes its connection during the response, also while
+    that response stalls or drips.
+S3. On exit of the context every response, thread and socket of the server ends. A responder that waits for
+    anything but its `Connection` must end by itself.
 
-It reads HTTP/1.1 as clients of JSON write it: bodies with a Content-Length, no chunks. It is reachable
-from this machine only. Standard library only.
+The server reads HTTP/1.1 as JSON clients write it: bodies with a Content-Length, no chunks. It listens on
+this machine only. Standard library only.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from muniment.errors import Cancelled, DeadlineExceeded
 from muniment.kernel.cancel import Patience
 
 MAX_HEAD_BYTES: Final = 64 << 10
-"""Bytes of a request line with its headers."""
+"""Limit of a request line with its headers, in bytes."""
 
 MAX_REQUEST_BYTES: Final = 8 << 20
-"""Bytes of a request's body: many times what a run of six turns can say."""
+"""Limit of the body of a request, in bytes: many times the size of a run of six turns."""
 
 LEAVE_SECONDS: Final = 5.0
-"""Seconds that an answer may still run once its server was left."""
+"""Time limit of running responders after the exit of the server, in seconds."""
 
 _PIECE_BYTES: Final = 64 << 10
 _RESET: Final = struct.pack("ii", 1, 0)  # struct linger: on, for no time
@@ -63,13 +63,13 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChatRequest:
-    """What a client sent.
+    """A request of a client.
 
     Attributes:
         headers: by lower-case name.
-        raw: the body as it came.
-        body: the body as JSON; None where it is none.
-        hung_up: set if the client closes the connection before the answer is complete (S2).
+        raw: the body as received.
+        body: the body as JSON; None if it is not JSON.
+        hung_up: set if the client closes the connection before the response is complete (S2).
     """
 
     method: str
@@ -81,10 +81,10 @@ class ChatRequest:
 
 
 class Connection:
-    """One client, as an answer writes to it.
+    """One client connection, as a responder writes to it.
 
     Every wait ends with `ConnectionAbortedError` when the client closes the connection, and with `Cancelled`
-    when the server is left; an answer need catch neither.
+    when the server exits. A responder need not catch either.
     """
 
     def __init__(self, client: socket.socket, leaving: Cancel) -> None:
@@ -94,11 +94,11 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether another request may follow on this connection."""
+        """Return whether another request may follow on this connection."""
         return self._client.fileno() >= 0
 
     def send(self, data: bytes) -> None:
-        """Send all of `data`, at the pace at which the client reads."""
+        """Send all of `data`, as fast as the client reads."""
         rest = memoryview(data)
         while rest:
             if self._is_gone():
@@ -107,26 +107,26 @@ class Connection:
             rest = rest[self._attempt(send, select.POLLOUT) :]
 
     def pause(self, seconds: float = math.inf) -> None:
-        """Send nothing for so long."""
+        """Pause without sending."""
         with suppress(DeadlineExceeded):
             self._wait(0, seconds)
 
     def close(self) -> None:
-        """End the connection; the client reads what was sent, and then its end."""
+        """Close the connection. The client can read everything that was sent."""
         self._client.close()
 
     def reset(self) -> None:
-        """End the connection with a reset (RST), which may overtake what was sent."""
+        """Close the connection with a reset (RST), which may overtake the sent data."""
         self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._client.close()
 
     def shake_hands(self) -> None:
-        """Begin TLS, where the server has a certificate."""
+        """Start TLS if the server has a certificate."""
         if isinstance(self._client, ssl.SSLSocket):
             self._attempt(self._client.do_handshake, select.POLLIN)
 
     def read_request(self) -> ChatRequest | Response | None:
-        """The next request, or what to say to one that is not read here; None: the client is done."""
+        """Return the next request, an error response if it is invalid, or None at the end."""
         if not isinstance(head := self._read_head(), bytes):
             return head
         first, *lines = head.decode("latin-1").split("\r\n")
@@ -136,20 +136,20 @@ class Connection:
             headers[name.strip().lower()] = value.strip()
         length = headers.get("content-length", "0")
         if "transfer-encoding" in headers or not length.isdecimal():
-            return _unread(411, "a body needs a Content-Length here")
+            return _unread(411, "a body needs a Content-Length")
         if len(length) > len(str(MAX_REQUEST_BYTES)) or int(length) > MAX_REQUEST_BYTES:
-            return _unread(413, f"the body has more than {MAX_REQUEST_BYTES} bytes")
+            return _unread(413, f"the body is larger than {MAX_REQUEST_BYTES} bytes")
         raw = self._read(int(length))
         match first.split(" "):
             case [method, path, _]:
                 return ChatRequest(method, path, headers, raw, _parsed(raw))
             case _:
-                return _unread(400, "the request line is none of HTTP")
+                return _unread(400, "invalid HTTP request line")
 
     def refuse(self, why: Response) -> None:
-        """Say why a request is not read, and wait until the client has heard it."""
+        """Send the error response of an unread request, and wait until the client has read it."""
         why(self)
-        # Closed with unread bytes, the connection would be reset and the client might never see the answer.
+        # Closing a connection with unread bytes resets it, and the client might not see the response.
         self._attempt(lambda: self._client.shutdown(socket.SHUT_WR), select.POLLOUT)
         while self._receive():
             pass
@@ -157,7 +157,7 @@ class Connection:
     def _read_head(self) -> bytes | Response | None:
         while (end := self._received.find(b"\r\n\r\n")) < 0:
             if len(self._received) > MAX_HEAD_BYTES:
-                return _unread(431, f"the headers have more than {MAX_HEAD_BYTES} bytes")
+                return _unread(431, f"the headers are larger than {MAX_HEAD_BYTES} bytes")
             if not (more := self._receive()):
                 return None
             self._received += more
@@ -178,7 +178,7 @@ class Connection:
         return self._attempt(lambda: self._client.recv(_PIECE_BYTES), select.POLLIN)
 
     def _attempt(self, operation: Callable[[], _T], mask: int) -> _T:
-        """Carry out an operation on the socket as soon as it can be."""
+        """Run an operation on the socket as soon as it is possible."""
         while True:
             try:
                 return operation()
@@ -192,7 +192,7 @@ class Connection:
                 raise ConnectionAbortedError from error
 
     def _wait(self, mask: int, seconds: float = math.inf) -> None:
-        """Wait for one of the poll(2) events of `mask`; unless that is to read, a client may not hang up."""
+        """Wait for one of the poll(2) events of `mask`; unless it waits to read, a hang-up raises."""
         reads = mask & select.POLLIN
         patience = Patience(time.monotonic() + seconds, self._leaving)
         patience.wait(self._client.fileno(), mask if reads else mask | select.POLLRDHUP)
@@ -206,18 +206,18 @@ class Connection:
 
 
 Answer = Callable[[Connection], None]
-"""What a server says to one request."""
+"""A function that writes the response to one request."""
 
 
 class ChatServer:
-    """Answers requests at `base_url` as it is told; to be used as a context manager.
+    """A server that responds to requests at `base_url` as configured; a context manager.
 
     Args:
-        answer: a function from each request to its answer, or answers in the order of the requests;
-            when these run out, further requests are answered with status 500. What the function raises
-            ends its connection and thread, and is reported as Python reports errors of threads.
+        answer: a function from each request to its responder, or responders in the order of the requests.
+            After the last one, further requests get status 500. An exception of the function ends its
+            connection and thread, and is reported like any error of a thread.
         certificate: a PEM file with a key and its certificate, for TLS.
-        port: where to listen; 0: anywhere.
+        port: the port to listen on; 0 for any free port.
     """
 
     def __init__(
@@ -249,37 +249,37 @@ class ChatServer:
     def __exit__(self, *_exc: object) -> None:
         self._leaving.set()
         accepting, *_ = self._threads
-        accepting.join()  # Now no further thread begins.
+        accepting.join()  # After this no new thread starts.
         for thread in self._threads:
             thread.join(LEAVE_SECONDS)
         self._listener.close()
         if any(thread.is_alive() for thread in self._threads):
             raise RuntimeError(
-                "an answer of this server still runs; let it wait by its connection's pause() only"
+                "a responder of this server is still running; it may wait only with pause() of its connection"
             )
         self._leaving.close()
 
     @property
     def base_url(self) -> str:
-        """Where the API begins, as clients want it: `http://127.0.0.1:PORT/v1`."""
+        """Return the base URL of the API for clients: `http://127.0.0.1:PORT/v1`."""
         scheme = "http" if self._tls is None else "https"
         return f"{scheme}://127.0.0.1:{self._port}/v1"
 
     @property
     def requests(self) -> list[ChatRequest]:
-        """The requests so far, in order of arrival."""
+        """Return the requests until now, in order of arrival."""
         with self._arrival:
             return list(self._requests)
 
     def wait_for_requests(self, count: int = 1, seconds: float = 10.0) -> list[ChatRequest]:
-        """The requests, once there are `count`.
+        """Wait for `count` requests and return all of them.
 
         Raises:
-            TimeoutError: there are not so many within `seconds`.
+            TimeoutError: fewer requests arrived within `seconds`.
         """
         with self._arrival:
             if not self._arrival.wait_for(lambda: len(self._requests) >= count, seconds):
-                raise TimeoutError(f"{len(self._requests)} of {count} requests came within {seconds:g} s")
+                raise TimeoutError(f"{len(self._requests)} of {count} requests arrived within {seconds:g} s")
             return list(self._requests)
 
     def _start(self, target: Callable[..., None], *args: object) -> None:
@@ -291,7 +291,8 @@ class ChatServer:
         with suppress(Cancelled):
             while True:
                 Patience(math.inf, self._leaving).wait(self._listener.fileno(), select.POLLIN)
-                with suppress(BlockingIOError, ConnectionAbortedError):  # The client thought better of it.
+                # The client closed the connection already.
+                with suppress(BlockingIOError, ConnectionAbortedError):
                     client, _ = self._listener.accept()
                     if self._tls is not None:
                         client = self._tls.wrap_socket(
@@ -300,7 +301,7 @@ class ChatServer:
                     self._start(self._converse, Connection(client, self._leaving))
 
     def _converse(self, connection: Connection) -> None:
-        """Read and answer the requests of one connection, until either side ends it."""
+        """Read and answer the requests of one connection, until either side closes it."""
         try:
             with suppress(ConnectionAbortedError, Cancelled):
                 connection.shake_hands()
@@ -333,7 +334,7 @@ class ChatServer:
 
 
 def http_response(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of an HTTP response; `headers` (lower-case names) add to its own or take their place."""
+    """Return the bytes of an HTTP response; `headers` (lower-case names) extend or replace the defaults."""
     own = {"content-type": "application/json"}
     if "transfer-encoding" not in (headers or {}):
         own["content-length"] = str(len(body))
@@ -342,7 +343,7 @@ def http_response(body: bytes, status: int = 200, headers: Mapping[str, str] | N
 
 
 def _run_out(connection: Connection) -> None:
-    connection.send(http_response(_error("the script of this server has no further answer"), 500))
+    connection.send(http_response(_error("the script of this server has no further response"), 500))
 
 
 def _error(message: str) -> bytes:
@@ -363,15 +364,15 @@ def _parsed(raw: bytes) -> Any:
 _BLOCK: Final = 1 << 20
 HEAD: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 CHUNKED: Final = HEAD + b"transfer-encoding: chunked\r\n\r\n"
-"""Beginnings of a response, to be gone on with by `raw`."""
+"""The start of a response, to be continued with `raw`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A whole HTTP response, sent at once; the connection is kept for further requests.
+    """A complete HTTP response, sent at once. The connection stays open for further requests.
 
     Attributes:
-        headers: by lower-case name; they add to Content-Type and Content-Length or take their place.
+        headers: by lower-case name; they extend or replace Content-Type and Content-Length.
     """
 
     body: bytes
@@ -379,16 +380,16 @@ class Response:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def encoded(self) -> bytes:
-        """The bytes of the response."""
+        """Return the bytes of the response."""
         return http_response(self.body, self.status, self.headers)
 
     def __call__(self, connection: Connection) -> None:
-        """Send it."""
+        """Send the response."""
         connection.send(self.encoded())
 
 
 def document(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A response whose body is `value` as JSON."""
+    """Return a response whose body is `value` as JSON."""
     return Response(json.dumps(value).encode(), status, headers or {})
 
 
@@ -397,12 +398,12 @@ def completion(
     finish_reason: str | None = "stop",
     usage: tuple[int, int] | None = (100, 10),
 ) -> Response:
-    """A chat completion with one choice.
+    """Return a chat completion with one choice.
 
     Args:
-        message: the keys of the message beside its role.
-        finish_reason: why the model stopped, as OpenAI names it: stop, tool_calls, length.
-        usage: tokens in and out; None: the server does not say.
+        message: the keys of the message except its role.
+        finish_reason: why the model stopped, in OpenAI's terms: stop, tool_calls, length.
+        usage: tokens in and out; None: the server does not report it.
     """
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish_reason}
     whole: dict[str, Any] = {
@@ -423,18 +424,18 @@ def completion(
 
 
 def words(text: str | None, finish_reason: str | None = "stop") -> Response:
-    """A completion that says `text` and calls nothing."""
+    """Return a completion with `text` and no calls."""
     return completion({"content": text}, finish_reason)
 
 
 def tool_call(tool: str, arguments: Any, call_id: str = "call-1") -> dict[str, Any]:
-    """One entry of a message's `tool_calls`, as OpenAI writes it."""
+    """Return one item of a message's `tool_calls`, in OpenAI's format."""
     function = {"name": tool, "arguments": json.dumps(arguments)}
     return {"id": call_id, "type": "function", "function": function}
 
 
 def tool_calls(*calls: Any) -> Response:
-    """A completion that makes calls, which need not be ones of `tool_call`."""
+    """Return a completion with calls, which need not come from `tool_call`."""
     return completion({"content": None, "tool_calls": list(calls)}, "tool_calls")
 
 
@@ -446,7 +447,7 @@ def failure(
     param: str | None = None,
     retry_after: float | str | None = None,
 ) -> Response:
-    """An error as OpenAI spells it; `retry_after` is in seconds, or any text."""
+    """Return an error in OpenAI's format; `retry_after` is in seconds, or any text."""
     kind = "invalid_request_error" if status < 500 else "server_error"  # noqa: PLR2004  the classes of HTTP
     headers = {} if retry_after is None else {"retry-after": str(retry_after)}
     error = {"message": message, "type": kind, "param": param, "code": code}
@@ -454,12 +455,12 @@ def failure(
 
 
 def always(answer: Answer) -> Callable[[ChatRequest], Answer]:
-    """The same answer to every request, for a `ChatServer`."""
+    """Return a function that gives every request of a `ChatServer` the same responder."""
     return lambda _: answer
 
 
 def raw(*steps: bytes | float, reset: bool = False) -> Answer:
-    """Send the bytes, pause for the seconds, as they come; then close the connection, or reset it."""
+    """Return a responder that sends bytes and pauses for seconds in order, then closes or resets."""
 
     def answer(connection: Connection) -> None:
         for step in steps:
@@ -473,7 +474,7 @@ def raw(*steps: bytes | float, reset: bool = False) -> Answer:
 
 
 def late(seconds: float, answer: Answer) -> Answer:
-    """`answer`, after so many seconds without a byte."""
+    """Return a responder that waits for some seconds before `answer`."""
 
     def answer_late(connection: Connection) -> None:
         connection.pause(seconds)
@@ -483,7 +484,7 @@ def late(seconds: float, answer: Answer) -> Answer:
 
 
 def drip(response: Response, *, size: int = 1, every: float = 0.05) -> Answer:
-    """`response` from its first header on, `size` bytes every so many seconds."""
+    """Return a responder that sends `size` bytes of `response` every `every` seconds."""
 
     def answer(connection: Connection) -> None:
         data = response.encoded()
@@ -495,7 +496,7 @@ def drip(response: Response, *, size: int = 1, every: float = 0.05) -> Answer:
 
 
 def endless(block: bytes = b" " * (64 << 10), *, every: float = 0.0) -> Answer:
-    """A body that never ends: `block` over and over, every so many seconds. Spaces may begin any JSON."""
+    """Return a responder that sends `block` every `every` seconds forever. Spaces may precede any JSON."""
 
     def answer(connection: Connection) -> None:
         connection.send(CHUNKED)
@@ -507,7 +508,7 @@ def endless(block: bytes = b" " * (64 << 10), *, every: float = 0.0) -> Answer:
 
 
 def bomb(response: Response, size: int = 64 << 20, filler: bytes = b" ") -> Answer:
-    """`response` behind `size` bytes of `filler`, all compressed to about a thousandth.
+    """Return a responder that sends `size` bytes of `filler` before the body, compressed about 1000:1.
 
     Cost: half a second for the first of its kind.
     """
@@ -521,13 +522,13 @@ def bomb(response: Response, size: int = 64 << 20, filler: bytes = b" ") -> Answ
 
 
 def redirect(url: str, status: int = 307) -> Response:
-    """Send the client elsewhere."""
+    """Return a response that redirects the client to `url`."""
     return Response(b"", status, {"location": url})
 
 
 @lru_cache(maxsize=4)
 def _compressed(body: bytes, size: int, filler: bytes) -> bytes:
-    """Compress `filler` and `body`, block by block: the memory that a test measures is the client's."""
+    """Compress `filler` and `body` block by block, so that a memory test measures only the client."""
     gzip = zlib.compressobj(wbits=31)
     block = filler * _BLOCK
     parts = [gzip.compress(block[: min(_BLOCK, size - done)]) for done in range(0, size, _BLOCK)]

@@ -1,4 +1,4 @@
-r"""Models that follow a script, for tests of programs that embed Muniment and for its own.
+r"""Models that follow a script, for tests of programs that embed Muniment and for its own tests.
 
     model = ScriptedModel([
         calls(call("write_file", path="user/editor.md", content="Prefers dark mode.\n")),
@@ -19,26 +19,26 @@ Step = Reply | Callable[[ModelRequest], Reply]
 
 
 def call(tool: str, **arguments: Any) -> ToolCall:
-    """A call of `tool`."""
+    """Return a call of `tool`."""
     return ToolCall(f"call-{tool}", tool, arguments)
 
 
 def calls(*requested: ToolCall) -> Reply:
-    """A reply that asks for tool calls."""
+    """Return a reply that requests tool calls."""
     return Reply(calls=requested)
 
 
 def say(text: str) -> Reply:
-    """A reply in words."""
+    """Return a reply that is text."""
     return Reply(text=text)
 
 
 class ScriptedModel:
-    """Answers the turns of a run with the steps of a script, in order.
+    """A model that replies to the turns of a run with the steps of a script, in order.
 
-    A step is a `Reply`, or a function from the `Request` to one, which may raise. `requests` keeps what
-    was asked. A run that asks for more steps than there are gets the last words again, if these were the last
-    step, else a `ModelError`.
+    A step is a `Reply`, or a function from the `Request` to one, which may raise. `requests` records all
+    requests. If a run needs more steps, the last reply is repeated if it is text; otherwise `ModelError` is
+    raised.
     """
 
     def __init__(self, steps: Iterable[Step], name: str = "scripted") -> None:
@@ -48,7 +48,7 @@ class ScriptedModel:
         self._last = Reply()
 
     def respond(self, request: ModelRequest) -> Reply:
-        """The next step of the script."""
+        """Return the next step of the script."""
         self.requests.append(request)
         for step in self._steps:
             self._last = step(request) if callable(step) else step

@@ -1,19 +1,19 @@
-r"""The attacker of a race: a second process that exchanges two names as fast as it can.
+r"""The attacker of a race: a second process that exchanges two names as fast as possible.
 
     decoy = make_decoy(tmp_path / "decoy", "symlink", tmp_path / "outside")
     with Swap(roots["user"] / "folder", decoy) as swap:
         for _ in swap.rounds(exchanges=10_000):
             box.call("read_file", {"path": "user/folder/note.md"})
 
-- R1 the names are exchanged by `renameat2(RENAME_EXCHANGE)`: at every instant each of them leads to
-  something, and whoever looks twice may find two different things.
-- R2 `exchanges` is counted in shared memory, each after it was made.
-- R3 on leaving, and also when this process dies, the attacker gives the names back to what had them and ends:
-  it lives as long as its standard input is open.
-- R4 nothing here sleeps. Where there is one processor only, both sides yield it after every round.
+- R1 `renameat2(RENAME_EXCHANGE)` exchanges the names. At every instant each name exists, and two lookups of
+  the same name may find two different files.
+- R2 `exchanges` is counted in shared memory, after each exchange.
+- R3 on exit, and also if this process dies, the attacker restores the names and ends. It lives as long as its
+  standard input is open.
+- R4 no code here sleeps. On a single processor both sides yield it after every round.
 
-Does not hold: R3 for a name that the attacked program gave to something else meanwhile; that stays.
-Linux only. Run as a program, this file is the attacker; so it imports the standard library alone.
+Not covered: R3 for a name that the attacked program replaced meanwhile; that file stays.
+Linux only. Run as a program, this file is the attacker. Therefore it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from pathlib import Path
 from typing import Final, Literal, Self
 
 DecoyKind = Literal["symlink", "hardlink", "fifo"]
-"""What a decoy is."""
+"""The kind of a decoy."""
 
 END_SECONDS: Final = 10.0
-"""How long the attacker may take to give the names back; it needs a millisecond."""
+"""Time limit for the attacker to restore the names, in seconds; it needs a millisecond."""
 
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
 _TURNS_BETWEEN_LOOKS: Final = 64
-"""Exchanges after which the attacker looks whether it should end; looking costs a system call."""
+"""Exchanges between two checks for the end of the attack; a check costs a system call."""
 
 _COUNT, _PROBLEM = 0, 1
 _CELLS_BYTES: Final = 16
@@ -48,15 +48,15 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class Swap:
-    """Exchanges `path` with `decoy` while it is entered.
+    """A context manager that exchanges `path` with `decoy` while it is active.
 
     Args:
-        path: what the attacked program uses: a file or a directory.
-        decoy: something else on the same file system, out of its reach; see `make_decoy`.
+        path: a file or a directory that the attacked program uses.
+        decoy: another file on the same file system, out of reach of that program; see `make_decoy`.
 
     Attributes:
-        decoy: where the decoy waits before and after.
-        problem: why the attacker had to stop early, if it had to.
+        decoy: the path of the decoy before and after.
+        problem: why the attacker stopped early, or None.
     """
 
     def __init__(self, path: Path, decoy: Path) -> None:
@@ -67,7 +67,7 @@ class Swap:
         self._alone = _is_alone()
 
     def __enter__(self) -> Self:
-        """Start the attacker; it is at work when this returns."""
+        """Start the attacker; it is running on return."""
         shared = os.memfd_create("swap", os.MFD_CLOEXEC)
         try:
             os.ftruncate(shared, _CELLS_BYTES)
@@ -77,7 +77,7 @@ class Swap:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 pass_fds=(shared,),
-                start_new_session=True,  # An interrupt from the keyboard is for the test alone.
+                start_new_session=True,  # A keyboard interrupt is only for the test.
             )
         finally:
             os.close(shared)
@@ -88,7 +88,7 @@ class Swap:
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        """End the attacker; the names are what they were."""
+        """End the attacker and restore the names."""
         try:
             self._process.communicate(timeout=END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -96,23 +96,23 @@ class Swap:
             self._process.communicate()
             raise
         finally:
-            _give_back(*self._names, self._decoy_identity)  # In case that the attacker was killed.
+            _give_back(*self._names, self._decoy_identity)  # Needed if the attacker was killed.
         self._note_problem()
 
     @property
     def exchanges(self) -> int:
-        """How many were made so far."""
+        """Return the number of exchanges until now."""
         return int(self._cells[_COUNT])
 
     def rounds(self, *, exchanges: int, enough: Callable[[], bool] = lambda: True) -> Iterator[int]:
-        """Number rounds until so many more exchanges were made; at least one.
+        """Yield numbered rounds until the requested number of further exchanges; at least one round.
 
         Args:
-            exchanges: how many. They need not fall into a call: on a busy machine both sides take turns.
-            enough: asked before each further round, whether the caller has seen what it needs to see.
+            exchanges: the number. They need not overlap a call: on a busy machine both sides take turns.
+            enough: called before each further round; returns whether the caller can stop.
 
         Raises:
-            RuntimeError: the attacker ended; there will be no more exchanges.
+            RuntimeError: the attacker ended; no further exchanges will follow.
         """
         done, until = 0, self.exchanges + exchanges
         while not done or self.exchanges < until or not enough():
@@ -132,15 +132,15 @@ class Swap:
 
 
 def make_decoy(place: Path, kind: DecoyKind, target: Path | str) -> Path:
-    """Make what a name is exchanged with; `place`, for use in one expression.
+    """Create a decoy at `place` and return that path.
 
     Args:
-        place: where it waits; must not exist.
+        place: the path of the decoy; must not exist.
         kind: a FIFO has no target.
-        target: where the link leads, or the file that gets a second name.
+        target: the target of the link, or the file that gets a second name.
 
     Raises:
-        KeyError: there is no such kind.
+        KeyError: unknown kind.
     """
     match kind:
         case "symlink":
@@ -155,7 +155,7 @@ def make_decoy(place: Path, kind: DecoyKind, target: Path | str) -> Path:
 
 
 def exchange(first: str, second: str) -> None:
-    """Exchange two names atomically, whatever they are.
+    """Exchange two names atomically; they may be of any type.
 
     Raises:
         OSError: as renameat2(2).
@@ -166,14 +166,14 @@ def exchange(first: str, second: str) -> None:
 
 
 def attack(path: str, decoy: str, *, shared: int, ready: int, end: int) -> None:
-    """The attacker: exchange until somebody hangs up, then give the names back.
+    """Run the attacker: exchange until the pipe is closed, then restore the names.
 
     Args:
-        path: as `Swap`.
-        decoy: as `Swap`.
-        shared: descriptor of the memory where exchanges are counted.
-        ready: descriptor that is told once this is at work.
-        end: descriptor of the pipe that ends it.
+        path: see `Swap`.
+        decoy: see `Swap`.
+        shared: descriptor of the memory with the count of exchanges.
+        ready: descriptor that receives a byte after the start.
+        end: descriptor of the pipe whose end stops the attack.
     """
     cells = memoryview(mmap.mmap(shared, _CELLS_BYTES)).cast("Q")
     alone, decoy_identity = _is_alone(), _identity(decoy)
@@ -186,7 +186,7 @@ def attack(path: str, decoy: str, *, shared: int, ready: int, end: int) -> None:
         try:
             exchange(path, decoy)
         except FileNotFoundError:
-            continue  # The attacked program is just replacing the name.
+            continue  # The attacked program is replacing the name at this moment.
         except OSError as error:
             cells[_PROBLEM] = error.errno or errno.EIO
             break

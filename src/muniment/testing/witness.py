@@ -1,7 +1,7 @@
-r"""A second opinion: what changed in trees that nobody may touch, and where a secret came out.
+r"""Independent checks: changes in trees that must not be touched, and secrets in outputs.
 
-It shares no code with what it watches: files are opened by path, with the standard library alone. So it
-is only for directories that the test built itself, while nobody else is at work in them.
+The module shares no code with the program under test: it opens files by path, with the standard library only.
+Use it only for directories that the test created, while no other process works in them.
 
     outside = {"outside": tmp_path / "outside"}
     before = photograph(outside)
@@ -9,12 +9,12 @@ is only for directories that the test built itself, while nobody else is at work
     assert differences(before, photograph(outside)) == []
     assert sightings(CANARY, {"answer": outcome, "log": log, "state": tmp_path / "state"}) == []
 
-What it sees: names that appear or vanish; kind, mode, number of links, size, bytes (by digest), link
-targets and modification times that change; and that a file was read or a directory listed.
+Detected: names that appear or vanish; changes of kind, mode, number of links, size, bytes (by digest), link
+targets and modification times; reads of files and listings of directories.
 
-What it does not see: owners and extended attributes; a change that was taken back, times included; reads
-on a mount that keeps no access times (`noatime`), and a look at metadata alone, which leaves no trace
-anywhere. `sightings` looks for the secret verbatim: choose one that no escaping or encoding changes.
+Not detected: owners and extended attributes; a change that was undone, including its times; reads on a mount
+without access times (`noatime`); reads of metadata alone, which leave no trace. `sightings` searches for the
+exact text of the secret: choose one that no escaping or encoding changes.
 """
 
 from __future__ import annotations
@@ -28,25 +28,26 @@ from pathlib import Path
 from typing import Any, Final
 
 HASHED_BYTES: Final = 16 << 20
-"""Files above this size are compared by size, blocks, times and both ends: a sparse one may have 4 GiB."""
+"""Larger files are compared by size, blocks, times and both ends: a sparse file may have 4 GiB."""
 
 _END_BYTES: Final = 1 << 16
 _AGED_NS: Final = 1_000_000_000_000_000_000
-"""An access time (2001) so old that the next read replaces it, on every mount that keeps access times."""
+"""An access time (2001) old enough that the next read updates it, on every mount that records access times.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PhotographedName:
-    """What a photograph keeps of one name.
+    """The recorded state of one name.
 
     Attributes:
         kind: `directory`, `file`, or `other` with the type bits.
         mode: permission bits.
-        links: how many names it has.
+        links: number of hard links.
         size: bytes.
-        content: digest of a file, target of a link; else empty.
+        content: digest of a file, target of a link; otherwise empty.
         modified: nanoseconds.
-        read: whether it was read or listed since the photograph before; of no meaning in a first one.
+        read: whether it was read or listed since the previous photograph; without meaning in the first one.
     """
 
     kind: str
@@ -63,16 +64,17 @@ Photograph = Mapping[str, PhotographedName]
 
 
 def photograph(trees: Mapping[str, Path]) -> Photograph:
-    """Look at every name beneath some trees; no link is followed.
+    """Record every name in some trees; links are not followed.
 
-    Sets the access time of everything back, so that the next photograph shows what was read in between.
-    What this user may not read is kept as unreadable.
+    Resets the access time of every file, so that the next photograph shows the reads between the two. Files
+    that this
+    user cannot read are recorded as unreadable.
 
     Args:
-        trees: directories by the name that they shall have in the photograph, which may be empty for one.
+        trees: directories by their names in the photograph; one name may be empty.
 
     Raises:
-        OSError: a tree is not there, or somebody is at work in it.
+        OSError: a tree is missing, or another process is changing it.
     """
     found: dict[str, PhotographedName] = {}
     for name, tree in trees.items():
@@ -81,24 +83,23 @@ def photograph(trees: Mapping[str, Path]) -> Photograph:
 
 
 def differences(before: Photograph, after: Photograph, *, reads: bool = True) -> list[str]:
-    """What changed between two photographs, a line a name, in order; empty: nothing.
+    """Return the changes between two photographs, one line per name, in order.
 
     Args:
         before: an earlier photograph.
         after: the next one of the same trees.
-        reads: whether it also counts that something was read or listed.
+        reads: whether reads and listings count as changes.
     """
     return [line for name in sorted({*before, *after}) for line in _told(name, before, after, reads=reads)]
 
 
 def sightings(canary: str, evidence: Mapping[str, object]) -> list[str]:
-    """Where `canary` stands in what came out, as paths such as `answer.text` or `events[3].path`.
+    """Return where `canary` occurs in some evidence, as paths such as `answer.text` or `events[3].path`.
 
     Args:
-        canary: the secret; plain ASCII, since JSON or percent-encoding would change anything else.
-        evidence: what to look through, by name: texts, bytes, mappings (keys too), sequences, sets,
-            dataclasses, all at any depth; a `Path` stands for the files beneath it, and anything else for
-            its `repr`.
+        canary: the secret; plain ASCII, since JSON or percent-encoding would change any other text.
+        evidence: the values to search, by name: texts, bytes, mappings (keys too), sequences, sets,
+            dataclasses, at any depth. For a `Path` its files are searched, for any other value its `repr`.
     """
     return [place for name, value in evidence.items() for place in _sighted(canary, name, value)]
 
@@ -178,14 +179,14 @@ def _sighted(canary: str, place: str, value: object) -> Iterator[str]:
 
 
 def _shown(path: Path) -> bytes:
-    """What somebody gets to see who comes across `path`; no link is followed, no FIFO waited for."""
+    """Return the name and content that a reader of `path` sees; links are not followed, FIFOs not opened."""
     if path.is_symlink():
         return os.fsencode(path.name) + b"\0" + os.fsencode(path.readlink())
     return os.fsencode(path.name) + b"\0" + (path.read_bytes() if path.is_file() else b"")
 
 
 def _parts(value: Any) -> list[tuple[str, object]] | None:
-    """What a container holds, with the step that leads there; None: it is none."""
+    """Return the members of a container with their path steps, or None if it is not a container."""
     if isinstance(value, Mapping):
         keys = [(f"[key {number}]", key) for number, key in enumerate(value)]
         return keys + [(f"[{key!r}]", part) for key, part in value.items()]

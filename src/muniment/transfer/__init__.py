@@ -1,1 +1,1 @@
-"""Memories that move: import, sources and formats of other tools, joining, backup and restore."""
+"""Transfer of memories: import from other tools, joining, backup and restore."""

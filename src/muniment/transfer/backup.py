@@ -1,28 +1,30 @@
-"""Backup and restore: the memory, its ledger and what is configured, as they were at one moment.
+"""Back up and restore a home: the memory, its ledger and its configuration, as they were at one moment.
 
-A backup is a tar, whose last member is a manifest with the size and digest of every other one:
+A backup is a tar. Its last member is a manifest with the size and digest of every other member:
 
-    home/…                what stands in `user/`, `projects/`, `policies/`, `projects.json`, and `config.toml`
-    outside/SCOPE/…       a root that `config.toml` binds elsewhere
-    state/ledger.db       a copy made by SQLite while the locks of all roots were held, so that no commit is
-                          half in it; and `state/audit.key`, without which it is worth nothing
+    home/…                `user/`, `projects/`, `policies/`, `projects.json` and `config.toml`
+    outside/SCOPE/…       a root that `config.toml` binds outside the home
+    state/ledger.db       a copy that SQLite makes while the locks of all roots are held, so that it contains
+                          no partial commit; and `state/audit.key`, which is required to verify it
     muniment-backup.json  the manifest
 
-K1 While it is made, no commit is under way in a root: what was acknowledged before is in it, whole.
-K2 Only plain files are taken; links and what is special are passed over, and told.
-K3 Not in it: keys of model servers, tokens of the daemon, models, the catalog, which is made again.
+K1 While the backup is written, no commit runs in any root. Every acknowledged commit is in it, complete.
+K2 Only regular files are included. Links and special files are skipped and reported.
+K3 Not included: keys of model servers, tokens of the daemon, models, and the catalog, which is rebuilt.
 
-R1 Restore reads the whole backup first: every member plain, named once, inside its place and as the manifest
-   says, to the byte; then writes it to a directory beside the home, has the ledger's chain of records
-   verified there, and renames that to the home in one step. Whatever is wrong, nothing is left.
-R2 It takes no home that holds anything, and ends after `RESTORE_SECONDS`, whatever the backup holds.
-R3 The ledger knows directories by their paths: those of the new home are put in the place of the old ones.
-   What lay outside comes to `restored/SCOPE` in the new home, and `config.toml` binds it there.
-R4 The ledger brings rows and nothing that runs: a schema that no migration makes is rejected before a
-   statement of ours meets it (`store/schema.py`), and so are rows that SQLite's own checks find damaged.
+R1 Restore first reads the whole backup. Every member must be a regular file, occur once, stay inside its
+   folder and match the manifest byte for byte. The files are written to a directory next to the home, the
+   ledger's chain of records is verified there, and one rename makes it the home. On any error nothing
+   remains.
+R2 The home must be missing or empty. Restore stops after `RESTORE_SECONDS`, regardless of the backup size.
+R3 The ledger stores paths of directories. Restore replaces the old paths with those of the new home.
+   A root outside the old home is restored to `restored/SCOPE` in the new home, and `config.toml` binds it
+   there.
+R4 The ledger contributes rows only, never code. A schema that no migration creates is rejected before any
+   other statement runs on it (`store/schema.py`), and so are rows that SQLite's own checks report as damaged.
 
-Does not hold: anything against one who has the backup, since the ledger's key is in it: he reads all of it
-and can make another one that verifies. Keep it as you keep the home.
+Not protected: the backup itself. It contains the ledger's key, so anyone who has it can read everything and
+create another backup that verifies. Store it as carefully as the home.
 """
 
 from __future__ import annotations
@@ -66,22 +68,22 @@ FORMAT: Final = "muniment-backup/1"
 MANIFEST: Final = "muniment-backup.json"
 OUTSIDE: Final = "outside"
 RESTORED: Final = "restored"
-"""Where roots stand in a restored home that had lain outside of it."""
+"""The folder of a restored home for roots that were outside the old home."""
 
 RESTORE_SECONDS: Final = 1_800.0
-"""Seconds after which a restore is given up, unless its caller says otherwise."""
+"""Time limit of a restore in seconds, unless the caller sets another."""
 
 MAX_FILES: Final = 200_000
 MAX_MANIFEST_BYTES: Final = 268_435_456
 MAX_LEVELS: Final = 64
 MAX_NAME_BYTES: Final = 4_096
-"""Bounds of what is restored; a memory of the shipped policies has 20 000 files a scope."""
+"""Limits of a restore. The shipped policies allow 20 000 files per scope."""
 
 SCRATCH: Final = ".muniment-copy-"
-"""What the name of a directory begins with that holds a copy of the ledger while a backup is made."""
+"""Prefix of the temporary directory with the copy of the ledger during a backup."""
 
 MAX_HEADER_BYTES: Final = 16_384
-"""Bytes of what a tar tells of one file besides, such as a long name."""
+"""Limit of the extra tar headers of one file, such as a long name, in bytes."""
 
 _HEADERS: Final = frozenset(
     {
@@ -94,20 +96,20 @@ _KEPT: Final = ("user", "projects", "projects.json", "policies", "config.toml")
 _MEMORY: Final = "memory"
 _VERSION_BYTES: Final = 4
 _VERSION_ENDS: Final = 64
-"""Bytes of the header of a database up to its `user_version`, which has the last of them; 0: no ledger's."""
+"""Length of a database header up to and including `user_version`, in bytes. Version 0: not a ledger."""
 
 _BLOCK: Final = 1_048_576
 
 
 @dataclass(slots=True)
 class BackedUp:
-    """What is in a backup.
+    """The contents of a backup.
 
     Attributes:
-        files: how many, without the manifest.
-        head: the end of the chain of records; kept elsewhere, it tells whether this backup is the one.
-        outside: scopes whose roots lie outside the home.
-        notes: what was passed over, and why.
+        files: number of files, without the manifest.
+        head: the end of the chain of records. Store it elsewhere to recognise this backup later.
+        outside: scopes whose roots are outside the home.
+        notes: skipped files, with the reasons.
     """
 
     files: int = 0
@@ -130,21 +132,22 @@ def back_up(
     patience: Patience,
     observe: Callable[[int], None] = lambda _: None,
 ) -> BackedUp:
-    """Write a backup of a home; writers wait meanwhile.
+    """Write a backup of a home. Writers wait meanwhile.
 
     Args:
-        home: of `settings`.
-        state: that of the home, open.
-        outside: directories that `config.toml` binds, by scope; those beneath the home are not told twice.
-        file: empty, and open to write.
-        scratch: a directory for a copy of the ledger, which is gone afterwards.
-        patience: until when to wait for writers.
-        observe: told how many more files were read.
+        home: the home in `settings`.
+        state: the open state of the home.
+        outside: directories that `config.toml` binds, by scope. Directories inside the home are not added
+            twice.
+        file: empty, and open for writing.
+        scratch: a directory for the temporary copy of the ledger.
+        patience: how long to wait for writers.
+        observe: called with the number of additional files read.
 
     Raises:
         ManagedMemoryUnavailable: a root or the state cannot be read or locked, with the reason.
-        PathEscape: a root was moved away meanwhile.
-        DeadlineExceeded, Cancelled: somebody held the lock of a root.
+        PathEscape: a root was moved meanwhile.
+        DeadlineExceeded, Cancelled: another process held the lock of a root.
         OSError: the file cannot be written.
 
     Cost: reads everything once, under the locks.
@@ -162,7 +165,7 @@ def back_up(
             for scope, path in elsewhere.items():
                 archive.add_tree(f"{OUTSIDE}/{scope}", path)
         with closing(sqlite3.connect(copy)) as ledger:
-            end = head_of_copy(ledger)  # By now the ledger itself may have more.
+            end = head_of_copy(ledger)  # The live ledger may already have more records.
     told = {
         "format": FORMAT,
         "home": str(real),
@@ -175,7 +178,7 @@ def back_up(
 
 
 def _is_beneath(path: Path, real_home: Path) -> bool:
-    """Whether a bound root is in what is backed up of the home itself."""
+    """Return whether the backup of the home already includes a bound root."""
     real = Path(os.path.realpath(path))
     return any(real.is_relative_to(real_home / top) for top in ("user", "projects"))
 
@@ -184,7 +187,10 @@ def _is_beneath(path: Path, real_home: Path) -> bool:
 def _locked(
     home: Path, elsewhere: Mapping[str, Path], patience: Patience, copy: Callable[[], None]
 ) -> Iterator[Mapping[str, Path]]:
-    """The roots by their members, with the locks of all, and a copy of the ledger made when no other was."""
+    """Lock all roots and copy the ledger; yield the roots by member name.
+
+    Retries if a root is added before the copy is complete.
+    """
     while True:
         patience.check()
         roots = _roots(home, elsewhere)
@@ -196,13 +202,13 @@ def _locked(
             opened.enter_context(lock_roots(bound, patience))
             copy()
             if _roots(home, elsewhere) != roots:
-                continue  # A project came meanwhile, and may have had a commit.
+                continue  # A project was added meanwhile and may have a commit.
             yield roots
             return
 
 
 def _roots(home: Path, elsewhere: Mapping[str, Path]) -> dict[str, Path]:
-    """The directories into which commits are made, by the members that hold them."""
+    """Return the directories that commits write to, by member name."""
     ours = [home / "user", *sorted((home / "projects").glob(f"*/{_MEMORY}"))]
     found = {f"home/{each.relative_to(home)}": each for each in ours}
     found |= {f"{OUTSIDE}/{scope}": path for scope, path in elsewhere.items()}
@@ -222,7 +228,7 @@ def _copy_ledger(state: State, path: Path) -> None:
             is_full = error.sqlite_errorcode == sqlite3.SQLITE_FULL
             if not is_full:
                 raise
-    if is_full:  # Where the copy is, which need not be where the state is.
+    if is_full:  # The disk of the copy, which may differ from that of the state.
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -236,23 +242,24 @@ class _Archive:
         self._notes: list[str] = []
 
     def add_tree(self, name: str, path: Path) -> None:
-        """A file, or a directory with all beneath; links and what is special beneath are noted."""
-        path = Path(os.path.realpath(path))  # The operator's own links, such as to another disk, lead here.
+        """Add a file, or a directory with its contents; note links and special files inside it."""
+        # The operator's own links, for example to another disk, are followed.
+        path = Path(os.path.realpath(path))
         if path.is_dir():
             with opened(path, LISTING) as fd:
                 self._walk(name, fd, 0)
         elif path.exists():
             with os.fdopen(os.open(path, READING), "rb") as file:
-                data = file.read()  # Whole, as `_add_plain` does.
+                data = file.read()  # Read at once, as in `_add_plain`.
             self._add(name, io.BytesIO(data), len(data))
 
     def add_large(self, name: str, path: Path) -> None:
-        """A file that nobody else writes."""
+        """Add a file that no other process writes."""
         with os.fdopen(os.open(path, READING), "rb") as file:
             self._add(name, file, os.fstat(file.fileno()).st_size)
 
     def finish(self, told: Mapping[str, Any]) -> BackedUp:
-        """The manifest, and the end."""
+        """Write the manifest and close the archive."""
         data = json.dumps(told, indent=1, sort_keys=True).encode()
         member = tarfile.TarInfo(MANIFEST)
         member.mode, member.size = 0o600, len(data)
@@ -272,20 +279,22 @@ class _Archive:
                 elif stat.S_ISREG(mode):
                     self._add_plain(shown, name, folder)
                 else:
-                    self._notes.append(f"passed over: {printable(shown)} (no plain file, or too deep)")
+                    self._notes.append(
+                        f"skipped {printable(shown)}: not a regular file, or nested too deeply"
+                    )
             except FileNotFoundError:
-                continue  # It went: no commit is under way, and what else is done here is a person's.
+                continue  # Deleted meanwhile by the user: no commit is running.
             except PermissionError as error:
-                raise ManagedMemoryUnavailable(printable(shown), "this user may not read it") from error
+                raise ManagedMemoryUnavailable(printable(shown), "permission denied for this user") from error
 
     def _add_plain(self, shown: str, name: str, folder: int) -> None:
         with os.fdopen(os.open(name, READING, dir_fd=folder), "rb") as file:
             status = os.fstat(file.fileno())
             if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
-                data = file.read()  # Whole: a person may write it meanwhile.
+                data = file.read()  # Read at once: the user may write it meanwhile.
                 self._add(shown, io.BytesIO(data), len(data))
             else:
-                self._notes.append(f"passed over: {printable(shown)} (it has another name elsewhere)")
+                self._notes.append(f"skipped {printable(shown)}: the file has a second hard link")
 
     def _add(self, name: str, file: BufferedReader | io.BytesIO, size: int) -> None:
         member = tarfile.TarInfo(name)
@@ -307,20 +316,20 @@ def restore(
     check: Callable[[Path], object] = lambda _: None,
     observe: Callable[[int], None] = lambda _: None,
 ) -> BackedUp:
-    """Make a home of a backup (R1 to R4).
+    """Restore a home from a backup (R1 to R4).
 
     Args:
         home: missing or empty.
-        file: a backup, from anybody.
-        patience: until when all of it has to be done.
-        check: told the home before it has its name; raises `ConfigInvalid` where it cannot be used.
-        observe: told how many more files were written.
+        file: a backup from an untrusted source.
+        patience: the deadline of the restore.
+        check: called with the new home before the rename; raises `ConfigInvalid` if it cannot be used.
+        observe: called with the number of additional files written.
 
     Raises:
-        ConfigInvalid: the home holds something, or the file is no whole backup; nothing is left of it.
-        StateTooNew: a newer version of Muniment made it; likewise.
-        ManagedMemoryUnavailable: the disk cannot be written; likewise.
-        DeadlineExceeded, Cancelled: the patience ended; likewise.
+        ConfigInvalid: the home is not empty, or the file is not a complete backup. Nothing remains of it.
+        StateTooNew: a newer version of Muniment wrote it. Nothing remains of it.
+        ManagedMemoryUnavailable: the disk cannot be written. Nothing remains of it.
+        DeadlineExceeded, Cancelled: the deadline passed. Nothing remains of it.
     """
     _require_empty(home)
     real = Path(os.path.realpath(home))
@@ -346,98 +355,101 @@ def _require_empty(home: Path) -> None:
     with suppress(FileNotFoundError, NotADirectoryError):
         if any(home.iterdir()):
             raise ConfigInvalid(
-                f"{printable(str(home))} holds something already, and restore replaces nothing: "
-                "move it away, or set MUNIMENT_HOME to another one"
+                f"{printable(str(home))} is not empty, and restore does not overwrite: "
+                "move it, or set MUNIMENT_HOME to an empty directory"
             )
 
 
 @contextmanager
 def _reporting(home: Path) -> Iterator[None]:
-    """Turn what goes wrong with the file into `ConfigInvalid`, and with the disk into what says so."""
+    """Raise `ConfigInvalid` for an invalid file and `ManagedMemoryUnavailable` for a failed disk."""
     try:
         yield
     except (tarfile.TarError, EOFError, ValueError, RecursionError) as error:
-        raise ConfigInvalid(f"this is no whole backup: {error}; nothing was restored") from error
+        raise ConfigInvalid(f"invalid or incomplete backup: {error}; nothing was restored") from error
     except OSError as error:
         reason = f"cannot be written ({error.strerror or error}); nothing was restored"
         raise ManagedMemoryUnavailable(printable(str(home)), reason) from error
 
 
 class ShortHeader(tarfile.TarInfo):
-    """A member of a tar from anybody: what is told of one is short.
+    """A member of an untrusted tar with headers of limited size.
 
-    Some Pythons take the square of the size of that to read it (CVE-2024-6232), and all of them hold it.
+    Some Python versions need quadratic time to read a long header (CVE-2024-6232), and all read it into
+    memory.
     """
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        """See `tarfile`."""
+        """Parse one header block; see `tarfile`."""
         member = super().frombuf(buf, encoding, errors)
         if member.type in _HEADERS and member.size > MAX_HEADER_BYTES:
-            raise tarfile.ReadError(f"it tells more than {MAX_HEADER_BYTES} bytes of one file")
+            raise tarfile.ReadError(f"the header of a file is larger than {MAX_HEADER_BYTES} bytes")
         return member
 
 
 class _Member(ShortHeader):
-    """A member that is plain, or a header of one. Any other kind is refused when it is met."""
+    """A regular file or its header. Any other kind raises an error as soon as it is read."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        """See `tarfile`."""
+        """Parse one header block; see `tarfile`."""
         member = super().frombuf(buf, encoding, errors)
         if member.type not in {tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.XHDTYPE}:
-            raise tarfile.ReadError(f"{printable(member.name)} is no plain file")
+            raise tarfile.ReadError(f"{printable(member.name)} is not a regular file")
         return member
 
 
 def _unpacked(
     file: BinaryIO, into: Path, patience: Patience, observe: Callable[[int], None]
 ) -> tuple[Mapping[str, Any], BackedUp]:
-    """Every member is in its place, and as the manifest says; the manifest."""
+    """Write every member to its path and check it against the manifest; return the manifest."""
     found: dict[str, tuple[int, str]] = {}
     with tarfile.open(fileobj=file, mode="r:", tarinfo=_Member) as archive:
         while (member := archive.next()) is not None and member.name != MANIFEST:
             source = None if member.issparse() else archive.extractfile(member)
             if source is None or len(found) >= MAX_FILES:
-                raise ValueError(f"{printable(member.name)} is no plain file, or one too many")
+                raise ValueError(
+                    f"{printable(member.name)} is not a regular file, or more than {MAX_FILES} files"
+                )
             patience.check()
             if member.size > shutil.disk_usage(into).free:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # Before it fills the disk of others.
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # Before it fills a shared disk.
             found[member.name] = (member.size, _put(source, into, member.name, patience))
             observe(1)
         content = None if member is None else archive.extractfile(member)
         if member is None or content is None or member.size > MAX_MANIFEST_BYTES:
-            raise ValueError("it has no manifest at its end: it was cut off")
+            raise ValueError("the manifest at its end is missing: the file is truncated")
         told = json.loads(content.read())
         if archive.next() is not None:
-            raise ValueError("something stands behind its manifest")
+            raise ValueError("data after the manifest")
     done = BackedUp(len(found), sum(size for size, _ in found.values()))
     return _checked(told, found), done
 
 
 def _checked(told: Any, found: Mapping[str, tuple[int, str]]) -> Mapping[str, Any]:
-    """The manifest, if it tells of what was found and of nothing else."""
+    """Return the manifest if it lists exactly the files found."""
     if not isinstance(told, dict) or told.get("format") != FORMAT:
-        raise ValueError("it is none of this version")
+        raise ValueError("the manifest has an unknown format; expected {FORMAT}")
     files, roots = told.get("files"), told.get("roots")
     texts = [told.get("home"), *(roots.values() if isinstance(roots, dict) else [None])]
     is_one = isinstance(files, dict) and all(isinstance(each, str) and os.fsencode(each) for each in texts)
     if not (is_one and isinstance(files, dict) and isinstance(roots, dict)):
-        raise ValueError("its manifest is none")
-    written = {name: list(each) for name, each in found.items()}  # As JSON has it.
+        raise ValueError("invalid manifest")
+    written = {name: list(each) for name, each in found.items()}  # In the form that JSON returns.
     if files != written:
         wrong = min(name for name in {*written, *files} if written.get(name) != files.get(name))
-        raise ValueError(f"{printable(wrong)} is not as it was backed up")
+        raise ValueError(f"{printable(wrong)} does not match the manifest")
     if not {f"state/{LEDGER_NAME}", f"state/{KEY_NAME}"} <= set(found):
-        raise ValueError("it has no ledger")
+        raise ValueError("the ledger or its key is missing")
     return {"home": told["home"], "roots": {_place(f"{name}/x").parent: path for name, path in roots.items()}}
 
 
 def _place(name: str) -> Path:
-    """Where in a new home a member goes.
+    """Return the path of a member in the new home.
 
     Raises:
-        ValueError: nowhere.
+        ValueError: the name is not allowed in a backup.
     """
     parts = name.split("/")
     is_long = len(os.fsencode(name)) > MAX_NAME_BYTES or len(parts) > MAX_LEVELS
@@ -452,11 +464,11 @@ def _place(name: str) -> Path:
             return Path(RESTORED, *parts[1:])
         case ["state", ("ledger.db" | "audit.key") as own]:
             return Path("state", own)
-    raise ValueError(f"{printable(name)} is no name of a file of a memory")
+    raise ValueError(f"{printable(name)} is not a file name of a memory")
 
 
 def _put(source: IO[bytes], into: Path, name: str, patience: Patience) -> str:
-    """Write a new file; its digest. A name that comes twice, or is a folder's as well, is a `ValueError`."""
+    """Write a new file and return its digest; a duplicate name or a folder is a `ValueError`."""
     digest, path = hashlib.sha256(), into / _place(name)
     try:
         create_private_directory(path.parent)
@@ -464,7 +476,7 @@ def _put(source: IO[bytes], into: Path, name: str, patience: Patience) -> str:
     except (FileExistsError, IsADirectoryError, ManagedMemoryUnavailable) as error:
         if isinstance(error, ManagedMemoryUnavailable) and not _leads_through_a_file(path, into):
             raise
-        raise ValueError(f"{printable(name)} comes twice, or is a folder as well") from None
+        raise ValueError(f"{printable(name)} occurs twice, or is also a folder") from None
     with os.fdopen(fd, "wb") as file:
         while block := source.read(_BLOCK):
             patience.check()
@@ -480,7 +492,7 @@ def _leads_through_a_file(path: Path, into: Path) -> bool:
 def _settle_ledger(
     beside: Path, home: Path, told: Mapping[str, Any], done: BackedUp, patience: Patience
 ) -> None:
-    """Check that the ledger is one of ours, to its rows (R4), and have its roots be those of the new home."""
+    """Check the schema and rows of the ledger (R4), and replace its roots with those of the new home."""
     old = os.fsencode(told["home"])
     moved = {os.fsencode(path): os.fsencode(home / place) for place, path in told["roots"].items()}
 
@@ -492,30 +504,37 @@ def _settle_ledger(
     with (directory / LEDGER_NAME).open("rb") as file:
         header = file.read(_VERSION_ENDS)
     if not any(header[-_VERSION_BYTES:]):
-        raise ConfigInvalid("its ledger holds nothing; nothing was restored")
+        raise ConfigInvalid("the ledger of the backup is empty; nothing was restored")
     try:
         open_ledger(directory / LEDGER_NAME, check=partial(examine, patience=patience)).close()
         with State(directory) as state:
             state.ledger.limit(patience)
             found = verify(state)
             if found.problems:
-                raise ConfigInvalid(f"its records were changed: {found.problems[0]}; nothing was restored")
+                raise ConfigInvalid(
+                    f"the records of the backup were changed: {found.problems[0]}; nothing was restored"
+                )
             patience.check()
             move_roots(state, new_place)
             done.head = found.head
     except ManagedMemoryUnavailable as error:
-        patience.check()  # What SQLite calls interrupted.
-        raise ConfigInvalid(f"its ledger cannot be used: {error.reason}; nothing was restored") from error
+        patience.check()  # SQLite reports the end of the deadline as an interrupt.
+        raise ConfigInvalid(
+            f"the ledger of the backup cannot be used: {error.reason}; nothing was restored"
+        ) from error
     for made in [each for each in directory.iterdir() if each.name not in {LEDGER_NAME, KEY_NAME}]:
-        made.unlink()  # By looking; without them a new series of events begins with the first use.
+        # Files that the checks created. Without them a new series of events starts with the first use.
+        made.unlink()
 
 
 def _bind_anew(beside: Path, home: Path, done: BackedUp, patience: Patience) -> None:
-    """Have `config.toml` bind what lay outside where it is now, or note that a person has to."""
+    """Bind the roots from outside to their restored paths in `config.toml`, or note that the user has to."""
     path, restored = beside / "config.toml", beside / RESTORED
     done.outside = tuple(sorted(each.name for each in restored.iterdir())) if restored.is_dir() else ()
     if path.exists() and path.stat().st_size > MAX_CONFIG_BYTES:
-        raise ConfigInvalid(f"its config.toml is larger than {MAX_CONFIG_BYTES} bytes; nothing was restored")
+        raise ConfigInvalid(
+            f"the config.toml of the backup is larger than {MAX_CONFIG_BYTES} bytes; nothing was restored"
+        )
     for scope in done.outside:
         patience.check()
         text = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -528,7 +547,7 @@ def _bind_anew(beside: Path, home: Path, done: BackedUp, patience: Patience) -> 
         if isinstance(bound, dict) and _toml(again) == told | {"roots": bound | {scope: place}}:
             path.write_text(again, encoding="utf-8")
         else:
-            done.notes.append(f"bind it in config.toml: [roots] {scope} = {json.dumps(place)}")
+            done.notes.append(f"add to config.toml: [roots] {scope} = {json.dumps(place)}")
 
 
 def _toml(text: str) -> object:

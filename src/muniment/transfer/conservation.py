@@ -1,10 +1,10 @@
-"""Compare what an import read with what the memory holds now: no line of a source is lost without a report.
+"""Compare the input of an import with the memory: no line of a source is lost without a report.
 
-The check knows nothing of why something was left out, so that it also covers formats and mistakes that nobody
-thought of. A line counts as taken if an entry has it as a line or as a value of its front matter, but for
-white space and list markers. Of JSON the texts and numbers count instead of lines.
+The check does not know why a text was left out. Therefore it also covers unexpected formats and bugs. A line
+counts as imported if an entry has it as a line or as a value of its front matter, ignoring white space and
+list markers. For JSON the texts and numbers count instead of lines.
 
-Apart from `importing.py`, which makes the entries: this compares the result only.
+Separate from `importing.py`, which creates the entries: this module only compares the result.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _MARKER: Final = re.compile(
     r"(?:[-*+>\u2022]|#{1,6}|[0-9]{1,9}[.)])?\s*(?:\[[ xX]\]\s+)?(?:\[[0-9-]{10}\]\.?\s*)?"
 )
 _SHOWN_KEYS: Final = 12
-"""Keys that one line of the report names."""
+"""Limit of the keys that one line of the report lists."""
 
 _KEY_CHARS: Final = 40
 
 
 class MissingLines(NamedTuple):
-    """Lines of a source that are neither in the memory nor in an item that the report names.
+    """Lines of a source that are neither in the memory nor in a reported item.
 
     Attributes:
         name: of the file.
-        lines: their numbers, such as `2-4, 7`; of a JSON list those of its members.
-        reason: what they are.
+        lines: their numbers, such as `2-4, 7`; for a JSON list the numbers of its members.
+        reason: what kind of lines they are.
     """
 
     name: str
@@ -43,28 +43,28 @@ class MissingLines(NamedTuple):
 
 
 class TakenText:
-    """The lines that are in the memory, and for each file those that the report names with their item."""
+    """The lines that are in the memory and, for each file, the lines of reported items."""
 
     def __init__(self) -> None:
         self._taken: set[int] = set()
         self._named: dict[str, set[int]] = {}
 
     def add(self, *texts: str) -> None:
-        """Count each line of some texts as taken, and each text as a whole."""
+        """Count each text, and each line of it, as imported."""
         self._taken |= _hashes(texts)
 
     def add_named(self, name: str, *texts: str) -> None:
-        """Count the texts of an item that the report names as named, in its own file only.
+        """Count the texts of a reported item as reported, only for its file.
 
         Args:
-            name: of the item: a file and a number, or, of JSON, any other name.
+            name: of the item: a file and a number, or, for JSON, any other name.
             texts: of the item.
         """
         numbered = re.fullmatch(r"(.+):[0-9]+", name, re.DOTALL)
         self._named.setdefault(numbered[1] if numbered else "", set()).update(_hashes(texts))
 
     def add_entry(self, data: bytes | str) -> None:
-        """Count the body and the front matter of an entry as taken."""
+        """Count the body and the front matter of an entry as imported."""
         entry = parse(data)
         self.add(
             "---", entry.body, *entry.keywords, *filter(None, (entry.name, entry.description, entry.type))
@@ -72,7 +72,7 @@ class TakenText:
         self.add(*(str(end) for end in (entry.expires, entry.ends) if end is not None))
 
     def has(self, text: str, name: str) -> bool:
-        """Return whether a text of a file is taken or named, as a whole or line by line."""
+        """Return whether a text of a file is imported or reported, as a whole or line by line."""
         flat = one_line(text)
         named = self._named.get(name, set())
         if not flat or any(
@@ -83,11 +83,11 @@ class TakenText:
         return len(lines) > 1 and all(self.has(line, name) for line in lines)
 
     def missing(self, files: Mapping[str, bytes], named: Iterable[str] = ()) -> Iterator[MissingLines]:
-        """Yield what of some files is not taken.
+        """Yield the lines of some files that were not imported.
 
         Args:
             files: the bytes of each, by its name.
-            named: files that the report names whole.
+            named: files that the report lists as a whole.
 
         Cost: linear.
         """
@@ -145,7 +145,7 @@ class _Pairs:
 
 
 def _leaves(number: int, row: object) -> Iterator[tuple[int, str, str]]:
-    """Yield the texts and numbers in a JSON value, each with its row and key; rows of a list are counted."""
+    """Yield the texts and numbers in a JSON value with their row and key. Rows of a list are numbered."""
     stack: list[tuple[int, str, object, bool]] = [(number, "a row", row, True)]
     while stack:
         at, key, value, is_top = stack.pop()

@@ -1,18 +1,18 @@
-"""What other memory tools keep, as items: parsers of their files. Pure, and nothing here is believed.
+"""Parse the files of other memory tools into items. Pure. Every text is untrusted.
 
 | format | its files | an item is |
 |---|---|---|
 | `markdown` | a tree of text files | a file, or a part of it |
 | `claude-code` | the auto memory of Claude Code, `~/.claude/projects/<project>/memory/` | a topic file |
-| `mcp-memory` | `memory.jsonl` of `@modelcontextprotocol/server-memory` | an entity with what is said of it |
-| `mem0` | the answer of `Memory.get_all()`, or of the platform's `/v3/memories/` | a row |
+| `mcp-memory` | `memory.jsonl` of `@modelcontextprotocol/server-memory` | an entity with its observations |
+| `mem0` | the response of `Memory.get_all()`, or of the platform's `/v3/memories/` | a row |
 | `chatgpt` | `conversations.json` of an export; or saved memories as text, one a line | a saved memory |
 | `basic-memory` | a vault of Basic Memory | a note |
-| `muniment` | what `muniment export` writes | an entry, byte for byte |
+| `muniment` | the output of `muniment export` | an entry, byte for byte |
 
-Every text here is hostile: a file that is no such format, too deep or too long, gives an item with a
-`problem`, never an error that ends the others. Memory and time are bounded by the limits below and by those
-of whoever reads the files (`transfer/sources.py`).
+Every text here is hostile. A file in another format, too deep or too long, becomes an item with a `problem`,
+never an error that stops the others. Memory and time are limited by the constants below and by those of the
+reader of the files (`transfer/sources.py`).
 
 Sources: code.claude.com/docs/en/memory; modelcontextprotocol/servers, src/memory; mem0ai/mem0,
 mem0/memory/main.py and docs/openapi.json; basicmachines-co/basic-memory, docs/NOTE-FORMAT.md. OpenAI
@@ -49,13 +49,13 @@ from muniment.transfer.source_text import (
 )
 
 MAX_TEXT_BYTES: Final = 1_048_576
-"""Bytes of one markdown file that are read, as of any entry; one that is larger is refused."""
+"""Limit of the bytes of one markdown file, as for any entry. A larger file is rejected."""
 
 MAX_JSON_BYTES: Final = 67_108_864
-"""Bytes of a JSON file that is read as a whole: some 300 000 facts."""
+"""Limit of the bytes of a JSON file that is read at once: about 300 000 facts."""
 
 MAX_CONVERSATION_BYTES: Final = 33_554_432
-"""Bytes of one conversation; a file of them may be as long as it likes, and is read one by one."""
+"""Limit of the bytes of one conversation. A file of conversations has no limit and is read one by one."""
 
 _NO_JSON: Final = "not valid JSON"
 _OTHER_FILE: Final = "not a file of this format"
@@ -63,23 +63,23 @@ _OTHER_FILE: Final = "not a file of this format"
 
 @dataclass(frozen=True, slots=True)
 class SourceItem:
-    """One thing to be remembered, as its source has it.
+    """One memory of a source.
 
     Attributes:
-        name: which it is, for people who look for it in the source.
-        text: what it says; of an `entry` its body.
-        title: what it is called there; empty: it is not.
-        description: likewise, one line.
+        name: its name in the report, for users who search for it in the source.
+        text: its text; for an `entry` its body.
+        title: its title in the source; empty if it has none.
+        description: its description in the source, one line; empty if it has none.
         type: one of `content.entry.TYPES`, or None.
         keywords: its tags.
-        expires, ends: as of `content.entry.Entry`; empty: it lasts.
-        path: of its file in the source, `/`-separated; empty: it has none of its own.
-        when: the day on which it was made or changed there, as far as the source tells; proves nothing.
-        problem: why it cannot be imported; empty: nothing is known against it.
-        skipped: why it is not imported on purpose; the report names it, but it is not an error.
-        parts: strings of the source that the text is made of, if its lines are not those of the source.
-        entry: of an export, the whole file that is to stand at `path` again.
-        trust: of an export, what it says of itself.
+        expires, ends: see `content.entry.Entry`; empty if it does not expire.
+        path: path of its file in the source, `/`-separated; empty if it does not have a separate file.
+        when: the day on which it was created or changed, according to the source. Not verified.
+        problem: why it cannot be imported; empty if no problem is known.
+        skipped: why it is skipped on purpose; the report lists it, but it is not an error.
+        parts: strings of the source that the text consists of, if its lines differ from those of the source.
+        entry: for an export, the complete file to restore at `path`.
+        trust: for an export, the trust that it claims.
     """
 
     name: str
@@ -104,27 +104,27 @@ class Document(Protocol):
 
     @property
     def name(self) -> str:
-        """Its path in the source, `/`-separated; may hold anything."""
+        """Return its path in the source, `/`-separated; it may contain any character."""
 
     @property
     def problem(self) -> str:
-        """Why it cannot be read; empty: it can."""
+        """Return why it cannot be read; empty if it can."""
 
     def head(self) -> bytes:
-        """Some of its first bytes, which are read again afterwards."""
+        """Return some of its first bytes without consuming them."""
 
     def data(self, limit: int) -> bytes:
-        """All of it.
+        """Return all bytes.
 
         Raises:
-            ValueError: it holds more than `limit` bytes, or cannot be read; says which.
+            ValueError: it is larger than `limit` bytes, or cannot be read, with the reason.
         """
 
     def blocks(self) -> Iterator[bytes]:
-        """Its bytes one block after the other.
+        """Yield its bytes in blocks.
 
         Raises:
-            ValueError: it cannot be read; says why.
+            ValueError: it cannot be read, with the reason.
         """
 
 
@@ -132,7 +132,7 @@ Parser = Callable[[Iterable[Document]], Iterator[SourceItem]]
 
 
 def _each(parse_document: Callable[[str, str], Iterator[SourceItem]], limit: int) -> Parser:
-    """Takes documents one by one, by name and text."""
+    """Return a parser that reads documents one by one, by name and text."""
 
     def parser(documents: Iterable[Document]) -> Iterator[SourceItem]:
         for document in documents:
@@ -143,14 +143,14 @@ def _each(parse_document: Callable[[str, str], Iterator[SourceItem]], limit: int
 
 
 def _read(document: Document, limit: int) -> str | SourceItem:
-    """The text of a document, without a byte order mark; or the item that says why there is none."""
+    """Return the text of a document without a byte order mark, or an item with the problem."""
     if document.problem:
         return SourceItem(document.name, problem=document.problem)
     try:
         data = document.data(limit)
         return data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError:
-        return SourceItem(document.name, problem="it is not UTF-8 text")
+        return SourceItem(document.name, problem="not UTF-8 text")
     except ValueError as problem:
         return SourceItem(document.name, problem=str(problem))
 
@@ -163,7 +163,7 @@ _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def texts(documents: Iterable[Document]) -> Iterator[SourceItem]:
-    """Text files as they are, with what their front matter says.
+    """Yield text files as items, with the values of their front matter.
 
     A `MEMORY.md` that is an index (only headings and lines that begin with a link) gives an item for each
     line whose file is missing, because then the line is the only copy. The index is read last, when all names
@@ -190,7 +190,7 @@ def texts(documents: Iterable[Document]) -> Iterator[SourceItem]:
 
 
 def _is_note(text: str) -> bool:
-    """Whether it is a note of Basic Memory, which drops NUL itself."""
+    """Return whether it is a note of Basic Memory, which itself drops NUL."""
     return "\0" in text and "permalink:" in text[:1_000]
 
 
@@ -212,7 +212,7 @@ def _index_items(name: str, parsed: ParsedText, names: Collection[str]) -> Itera
 
 
 def _items_of(name: str, parsed: ParsedText) -> Iterator[SourceItem]:
-    """The items of a file: itself, or its parts."""
+    """Yield the items of a file: the file itself, or its parts."""
     values = parsed.by_key
     parts = list(parts_of(parsed))
     is_whole = len(parts) == 1
@@ -221,7 +221,7 @@ def _items_of(name: str, parsed: ParsedText) -> Iterator[SourceItem]:
     kept: list[str] = []
     if end is not None and end.text and not expires:
         kept = [f"{EXPIRY_KEY}: {end.text}"]
-        reason = "this `expires` is not a date such as 2026-12-31: it is kept as text, not applied"
+        reason = "this `expires` is not a date such as 2026-12-31: it is stored as text, not applied"
         yield SourceItem(f"{name}:{end.line}", skipped=reason)
     for number, part in enumerate(parts or [TextPart(1, "")]):
         item = SourceItem(
@@ -254,7 +254,7 @@ def _scalar(values: _Values, key: str) -> str:
 
 
 def _type(values: _Values) -> str | None:
-    """The type, which newer versions of Claude Code put below `metadata`."""
+    """Return the type. Newer versions of Claude Code put it below `metadata`."""
     found = [_scalar(values, "type")]
     if "metadata" in values:
         found += _METADATA_TYPE.findall("\n".join([values["metadata"].text, *values["metadata"].raw]))
@@ -271,7 +271,7 @@ def _words(tags: object) -> tuple[str, ...]:
 
 
 def _day(when: object) -> str:
-    """The day that a time begins with; empty where it is none."""
+    """Return the day at the start of a timestamp, or an empty string."""
     found = _DAY.match(when) if isinstance(when, str) else None
     with suppress(ValueError):
         return str(date.fromisoformat(found[0])) if found else ""
@@ -281,17 +281,20 @@ def _day(when: object) -> str:
 # -- JSON --------------------------------------------------------------------------------------------
 
 _ROWS: Final = ("results", "memories", "data")
-"""Under which of these an answer of mem0 has its rows."""
+"""Keys under which a response of mem0 has its rows."""
 
 _TEXTS: Final = ("memory", "content", "text", "data")
 
 
 STRUCTURE: Final = frozenset({("type", "entity"), ("type", "relation")})
-"""Members of JSON rows that say what the row is, and nothing that could be remembered."""
+"""Members of JSON rows that state the kind of row and contain no fact."""
 
 
 def _mcp_memory(name: str, text: str) -> Iterator[SourceItem]:
-    """Entities, one a line, or the answer of `read_graph`; a relation is part of the entity it is from."""
+    """Yield entities, one per line or from a response of `read_graph`.
+
+    A relation belongs to its source entity.
+    """
     kinds: dict[str, dict[str, None]] = {}
     said: dict[str, dict[str, tuple[str, ...]]] = {}
     for where, row in _graph(name, text):
@@ -308,7 +311,7 @@ def _mcp_memory(name: str, text: str) -> Iterator[SourceItem]:
             kinds.setdefault(subject, {}).update({kind: None} if isinstance(kind, str) and kind else {})
             said.setdefault(subject, {}).update({each: (each,) for each in observations})
         else:
-            yield SourceItem(where, problem="it is neither an entity nor a relation")
+            yield SourceItem(where, problem="neither an entity nor a relation")
     for subject, lines in said.items():
         items = "\n".join(f"- {one_line(line)}" for line in lines)
         title = one_line(subject)
@@ -318,13 +321,13 @@ def _mcp_memory(name: str, text: str) -> Iterator[SourceItem]:
             f"entity {title}",
             f"{title}{f' ({kind})' if kind else ''}\n\n{items}",
             title=title,
-            problem="" if items else "nothing is said of it",
+            problem="" if items else "no observations and no relations",
             parts=parts,
         )
 
 
 def _observations(row: Mapping[str, Any]) -> list[str] | None:
-    """The texts of the observations of an entity; None if there is one that cannot be read."""
+    """Return the texts of the observations of an entity, or None if one cannot be read."""
     found = row.get("observations", row.get("contents", []))
     texts_of_row: list[str] = []
     for each in found if isinstance(found, list) else [found]:
@@ -351,18 +354,19 @@ def _graph(name: str, text: str) -> Iterator[tuple[str, dict[str, Any] | SourceI
         elif row.get("type") in ["entity", "relation", None] or "observations" in row:
             yield where, row
         else:
-            yield where, SourceItem(where, problem="it is neither an entity nor a relation")
+            yield where, SourceItem(where, problem="neither an entity nor a relation")
 
 
 def json_rows(
     name: str, text: str, hook: Callable[[list[tuple[str, Any]]], object] | None = None
 ) -> Iterator[tuple[str, Any]]:
-    """The JSON documents of a file one after the other, also several in a line or one over several lines.
+    """Yield the JSON documents of a file in order; they may share a line or span several.
 
-    Each comes with its name: the file and the line. The members of a file that is one list come one by one,
-    named by their number. If a document cannot be read, its line comes as None, and reading goes on below.
+    Each has a name: the file and the line. If the file is a single list, its members are yielded one by one,
+    named by their number. If a document cannot be read, its line is yielded as None, and reading continues
+    after it.
 
-    Cost: linear; what is read in vain is at most the text once more, then every line is read alone.
+    Cost: linear. Failed reads cover at most the text once more; after that, every line is parsed alone.
     """
     decoder = json.JSONDecoder(object_pairs_hook=hook)
     at = counted = wasted = 0
@@ -392,11 +396,14 @@ def json_rows(
 
 
 _NOT_SPACE: Final = re.compile(r"[^\s,\x1e]")
-"""What a document begins with; the record separator stands between those of RFC 7464."""
+"""The first character of a document. RFC 7464 puts a record separator between documents."""
 
 
 def mem0(documents: Iterable[Document]) -> Iterator[SourceItem]:
-    """Rows of one or several answers; of one id the newest counts, and the report names the others."""
+    """Yield the rows of one or more responses.
+
+    For each id the newest row counts, and the report lists the others.
+    """
     rows: dict[str, tuple[str, str, SourceItem]] = {}
     for document in documents:
         text = _read(document, MAX_JSON_BYTES)
@@ -433,7 +440,7 @@ def _mem0_rows(name: str, text: str) -> Iterator[tuple[str, Any]]:
 
 
 def _row(name: str, row: object) -> tuple[SourceItem, str]:
-    """A row as an item, skipped if it is outdated; and when it was changed last."""
+    """Return a row as an item, skipped if it is outdated, and the time of its last change."""
     if isinstance(row, str) and row.strip():
         return SourceItem(name, row), ""
     said = (
@@ -442,9 +449,9 @@ def _row(name: str, row: object) -> tuple[SourceItem, str]:
         else ""
     )
     if not isinstance(row, dict) or not said.strip():
-        return SourceItem(name, problem=_NO_JSON if row is None else "it has no text"), ""
+        return SourceItem(name, problem=_NO_JSON if row is None else "no text"), ""
     if row.get("replaced_by") or row.get("enabled") is False:
-        return SourceItem(name, said, skipped="it is marked as replaced or not enabled"), ""
+        return SourceItem(name, said, skipped="marked as replaced or not enabled"), ""
     changed = row.get("updated_at") or row.get("created_at")
     keywords, expires = _words(row.get("categories")), _day(row.get("expiration_date"))
     named = f"memory {one_line(row['id'])}" if isinstance(row.get("id"), str) else name
@@ -462,20 +469,18 @@ _CONVERSATIONS: Final = re.compile(r"(?:.*/)?conversations(?:-[0-9]+)?\.json")
 _NUMBERED: Final = re.compile(r"\s*(?:[0-9]{1,4}[.)]|[-*+\u2022])?\s*(?:\[[0-9-]{10}\]\.?\s*)?")
 _TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["\[\]{}]', re.DOTALL)
 _SAVES: Final = (b'"bio"', b'"model_set_context"')
-"""What stands in every conversation in which something was saved; the others are not taken apart."""
+"""Bytes in every conversation in which something was saved. Other conversations are not parsed."""
 
 
 def chatgpt(documents: Iterable[Document]) -> Iterator[SourceItem]:
-    """What ChatGPT saved to its memory, as far as an export tells: never what was said in conversations.
+    """Yield the saved memories of ChatGPT from an export, never other text of conversations.
 
-    That is every message to the tool `bio`, in all branches, and the lists that a model was shown of it. No
-    export tells what was deleted there since. A text file is such a list, copied from settings.
+    These are all messages to the tool `bio`, in all branches, and the lists of them that a model received. An
+    export does not show what was deleted since. A text file is such a list, copied from settings.
     """
     for document in documents:
         if not document.problem and _CONVERSATIONS.fullmatch(document.name):
-            yield SourceItem(
-                document.name, skipped="conversations; only what was saved to the memory is taken"
-            )
+            yield SourceItem(document.name, skipped="conversations; only saved memories are imported")
             yield from _saved(document)
         elif document.problem or is_text_name(document.name):
             yield from _each(_listed, MAX_TEXT_BYTES)([document])
@@ -498,7 +503,7 @@ def _saved(document: Document) -> Iterator[SourceItem]:
 def _of_conversation(name: str, conversation: object) -> Iterator[SourceItem]:
     mapping = conversation.get("mapping") if isinstance(conversation, dict) else None
     if not isinstance(mapping, dict):
-        yield SourceItem(name, problem=_NO_JSON if conversation is None else "it is no conversation")
+        yield SourceItem(name, problem=_NO_JSON if conversation is None else "not a conversation")
         return
     for node in mapping.values():
         message = node.get("message") if isinstance(node, dict) else None
@@ -511,7 +516,7 @@ def _of_conversation(name: str, conversation: object) -> Iterator[SourceItem]:
             yield from _listed(name, listed)
         elif is_model and message.get("recipient") == "bio":
             text = "\n".join(part for part in _list(content.get("parts")) if isinstance(part, str))
-            yield SourceItem(name, text, problem="" if text.strip() else "it has no text")
+            yield SourceItem(name, text, problem="" if text.strip() else "no text")
 
 
 def _listed(name: str, text: str) -> Iterator[SourceItem]:
@@ -524,19 +529,19 @@ def _listed(name: str, text: str) -> Iterator[SourceItem]:
 
 
 def elements(blocks: Iterable[bytes], limit: int = MAX_CONVERSATION_BYTES) -> Iterator[bytes]:
-    """The objects of a JSON array, as their bytes, without holding more than one of them.
+    """Yield the objects of a JSON array as bytes, with at most one of them in memory.
 
     Raises:
-        ValueError: it is no array of objects, ends within one, or one holds more than `limit` bytes.
+        ValueError: not an array of objects, truncated inside one, or one is larger than `limit` bytes.
 
-    Cost: linear but for strings of many blocks; nothing is taken apart.
+    Cost: linear, except for strings of many blocks. Objects are not parsed.
     """
     held, at, depth, start = b"", 0, _BEFORE, 0
     for block in blocks:
         held += block
         for token in _TOKEN.finditer(held, at):
             if token[0] == b'"':
-                break  # A string that goes on in the next block.
+                break  # A string that continues in the next block.
             at, before, depth = token.end(), depth, _depth_behind(token[0], depth)
             if (before, depth) == (1, 2):
                 start = token.start()
@@ -545,7 +550,7 @@ def elements(blocks: Iterable[bytes], limit: int = MAX_CONVERSATION_BYTES) -> It
         held, at = (held[start:], at - start) if depth > 1 else (held[at:], 0)
         start = 0
         if len(held) > limit:
-            raise ValueError(f"it holds more than {limit} bytes")
+            raise ValueError(f"larger than {limit} bytes")
     if depth != 0:
         raise ValueError(_NO_JSON)
 
@@ -570,7 +575,7 @@ def _depth_behind(mark: bytes, depth: int) -> int:
 
 
 def exported(documents: Iterable[Document]) -> Iterator[SourceItem]:
-    """Entries of an export; what it says of their trust is a claim."""
+    """Yield the entries of an export. The trust in it is only a claim."""
     trusts: Mapping[str, object] | None = None
     for document in documents:
         if document.problem or document.name.endswith(".jsonl"):
@@ -586,7 +591,7 @@ def exported(documents: Iterable[Document]) -> Iterator[SourceItem]:
             continue
         told = json_or_none(data) if document.name == EXPORT_NAME else None
         if not isinstance(told, dict) or told.get("format") != EXPORT_FORMAT:
-            yield SourceItem(document.name, problem="it is no export of this version")
+            yield SourceItem(document.name, problem="not an export of this version")
             return
         trusts = entries if isinstance(entries := told.get("entries"), dict) else {}
 
@@ -595,7 +600,7 @@ def _lines_of_export(name: str, text: str) -> Iterator[SourceItem]:
     head, *lines = text.split("\n")
     told = json_or_none(head)
     if not isinstance(told, dict) or told.get("format") != EXPORT_FORMAT:
-        yield SourceItem(name, problem="it is no export of this version")
+        yield SourceItem(name, problem="not an export of this version")
         return
     for number, line in enumerate(lines, 2):
         row = json_or_none(line) if line else {}
@@ -605,7 +610,7 @@ def _lines_of_export(name: str, text: str) -> Iterator[SourceItem]:
         elif isinstance(path := row.get("path"), str) and isinstance(said := row.get("text"), str):
             yield _exported(path, path, said.encode("utf-8", "surrogatepass"), row.get("trust"))
         elif line:
-            yield SourceItem(where, problem="it has no path or no text")
+            yield SourceItem(where, problem="no path or no text")
 
 
 def _exported(name: str, path: str, data: bytes, claimed: object) -> SourceItem:
@@ -629,7 +634,7 @@ FORMATS: Final[Mapping[str, Parser]] = MappingProxyType(
 
 
 def recognised(documents: Sequence[Document]) -> str | None:
-    """Which format the first documents of a source, at least one, are of; None: nobody can tell."""
+    """Return the format of the first documents of a source (at least one), or None if it is unknown."""
     if documents[0].name == EXPORT_NAME or EXPORT_FORMAT.encode() in documents[0].head()[:200]:
         return "muniment"
     if any(_CONVERSATIONS.fullmatch(each.name) for each in documents):

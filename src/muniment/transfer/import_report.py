@@ -1,4 +1,4 @@
-"""What is asked of an import, and what came of it: values."""
+"""The request and the result of an import."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _GROUPS: Final = ("imported", "known", "held", "refused", "not_taken")
 
 
 class ItemOutcome(NamedTuple):
-    """What became of an item.
+    """The outcome of one item.
 
     Attributes:
-        name: which, in its source.
-        path: of the entry that it is, or would be; empty: of none.
-        reason: why it is not imported; empty: it is.
-        review: for which it waits; empty: for none.
-        lines: of a file that are not taken, such as `2-4, 7`.
+        name: its name in the source.
+        path: path of its entry, real or in a dry run; empty without an entry.
+        reason: why it is not imported; empty if it is.
+        review: the review that it waits for; empty if none.
+        lines: lines of a file that were not imported, such as `2-4, 7`.
     """
 
     name: str
@@ -34,20 +34,20 @@ class ItemOutcome(NamedTuple):
 def report_item(
     name: str, path: str = "", reason: str = "", review: str = "", lines: str = ""
 ) -> ItemOutcome:
-    """What became of an item, without the secrets that stand in its name: others read reports."""
+    """Return the outcome of an item, with secrets removed from its texts: other people read reports."""
     return ItemOutcome(redacted(name), redacted(path), redacted(reason), review, lines)
 
 
 @dataclass(frozen=True, slots=True)
 class ImportRequest:
-    """What is asked of an import.
+    """The options of an import.
 
     Attributes:
         format: of the items, one of `transfer.formats.FORMATS`.
-        trust: of every item; of an export the most.
-        scope: where alone they go; None: as their words say.
+        trust: of every item; for an export the maximum.
+        scope: the only destination; None: chosen by the content.
         dry_run: judge and report, write nothing.
-        to_make: scopes whose directories a real import would have made first; of a dry run alone.
+        to_make: scopes whose directories a real import would create first; only in a dry run.
     """
 
     format: str
@@ -59,17 +59,17 @@ class ImportRequest:
 
 @dataclass(slots=True)
 class ImportResult:
-    """What came of an import.
+    """The result of an import.
 
     Attributes:
-        tasks: as which it was committed; `undo` takes each back.
-        imported: new entries; of a dry run, those that would be.
-        known: what was there already, or twice in the source.
-        held: what waits for the owner; of a dry run, what would.
-        refused: what is not imported.
-        not_taken: files, lines and values of the source that are in no entry; `reason` says why.
-        lowered: how many entries of an export said of themselves that they are trusted more.
-        error: why it ended before its end.
+        tasks: ids of its commits; `undo` reverses each.
+        imported: new entries; in a dry run, the entries that it would create.
+        known: items that the memory already had, or that occur twice in the source.
+        held: items that wait for a review; in a dry run, items that would wait.
+        refused: items that were rejected.
+        not_taken: files, lines and values of the source that are not in any entry; `reason` states why.
+        lowered: number of entries of an export whose claimed trust was reduced.
+        error: why the import stopped early.
     """
 
     request: ImportRequest
@@ -87,11 +87,11 @@ class ImportResult:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many items came to what."""
+        """Return the number of items per outcome."""
         return {name: len(getattr(self, name)) for name in _GROUPS}
 
     def as_json(self) -> dict[str, Any]:
-        """The document that `import --json` prints."""
+        """Return the document that `import --json` prints."""
         return {
             "status": "failed" if self.error else "dry_run" if self.request.dry_run else "completed",
             "format": self.request.format,

@@ -1,21 +1,21 @@
-"""Import: items of other memories become entries, each judged by itself, in commits that are one task each.
+"""Import items of other memories as entries: judge each alone and commit them in batches, one task per batch.
 
-1. An item is checked as a fact is (`operations.request.check_content`); under `redact` secrets are taken out
-   of it.
-2. Code says where it goes: the scope by its type or its words, the folder and the file by their names in the
-   source, as slugs. A name in the source that no path may hold is refused, with the item named.
-3. What an entry says already, or what was imported before, is known: nothing is written twice. What waits for
-   review is known to wait.
-4. Its final bytes are judged alone, so that one that is refused holds up no other.
-5. What passes is committed in batches. What would wait for the owner waits in batches of its own; texts that
-   speak to an agent in small ones, to be looked at one by one.
+1. An item is checked like a fact (`operations.request.check_content`). Under `redact` its secrets are
+   removed first.
+2. Code chooses the path: the scope by type or content, the folder and the file as slugs of their names in the
+   source. A source name that no path may have is rejected, and the report lists the item.
+3. A text that an entry already has, or that was imported before, is known and not written again. A text in
+   a pending review is reported as pending.
+4. The final bytes are judged alone, so that a rejected item does not block the others.
+5. Accepted items are committed in batches. Items that need a review wait in separate batches. Texts that
+   address an agent wait in small batches, so that the owner can read them one by one.
 
-I1 An item is trusted as the operator says, whatever it says of itself; an export may say less, never more.
-I2 Nothing is replaced: each item is a new file, or none.
-I3 An entry has an id by its text and a key of this home, and so is known again after it was edited here.
-I4 Every line of a source is in the memory, waits, or is named in the report (`conservation.py`).
+I1 The operator sets the trust of an item, not the item. An export can lower it, never raise it.
+I2 Nothing is replaced: each item is a new file or is not written.
+I3 The id of an entry derives from its text and a key of this home. It is recognised even after an edit here.
+I4 Every line of a source is in the memory, in a pending review, or listed in the report (`conservation.py`).
 
-Where a batch is refused as a whole, as by a quota, its halves are tried, down to the items that are to blame.
+If a whole batch is rejected, for example by a quota, its halves are tried, down to the items at fault.
 """
 
 from __future__ import annotations
@@ -82,47 +82,47 @@ from muniment.transfer.source_text import without_text_suffix
 KIND: Final = "import"
 
 BATCH: Final = 500
-"""Items of one commit: a hand's count of undos for a large memory, and some seconds under the lock."""
+"""Items per commit: few undos for a large memory, and a few seconds under the lock."""
 
 BATCH_BYTES: Final = 4_194_304
 
 SPOKEN: Final = 8
-"""Items of one review whose text speaks to an agent."""
+"""Items per review if their texts address an agent."""
 
 EXPORTS: Final = "muniment"
-"""The format of exports, whose entries come byte for byte."""
+"""The format of exports. Their entries are imported byte for byte."""
 
 INSTRUCTION_FILES: Final = "instruction-files"
-"""The rule of the shipped policies that keeps names of instruction files from entries."""
+"""The rule of the shipped policies that denies names of instruction files to entries."""
 
 PLAIN, WAITING, SPEAKING = "plain", "waiting", "speaking"
-"""Batches: what passes; what waits for its owner; what does because it speaks to an agent."""
+"""Kinds of batches: accepted; waiting for the owner; waiting because the text addresses an agent."""
 
 FOLDER_CHARS: Final = 40
-"""Characters of the folder that an item goes to."""
+"""Characters of the folder name of an item."""
 
 KEYWORDS: Final = 12
 KEYWORD_CHARS: Final = 40
 
 SOURCE: Final = "source"
-"""In the provenance of an entry: the format and item that it was imported from."""
+"""Provenance key of an entry: the format and item that it was imported from."""
 
 SOURCE_CHARS: Final = 120
 
 _SCOPES: Final[Mapping[str, Scope]] = {EntryType.USER: USER, EntryType.PROJECT: PROJECT}
-_QUICKER: Final = "somebody wrote there meanwhile; import it again"
+_QUICKER: Final = "another process wrote there meanwhile; import it again"
 
 
 @dataclass(frozen=True, slots=True)
 class _Filed:
-    """An item as the entry that it is to be.
+    """An item with the entry that it becomes.
 
     Attributes:
-        content: without provenance; of an export the whole file.
-        identity: of the entry; empty: the content has one, or needs none.
-        judged: the final bytes, as a task named `under` would write them.
-        source: of its provenance.
-        reasons: why it waits for its owner.
+        content: the file without provenance; for an export the complete file.
+        identity: id of the entry; empty if the content has one or needs none.
+        judged: the final bytes, as the task `under` would write them.
+        source: the source in its provenance.
+        reasons: why it needs a review by the owner.
     """
 
     item: SourceItem
@@ -137,13 +137,13 @@ class _Filed:
 
     @property
     def batch(self) -> str:
-        """With which others it is committed."""
+        """Return the kind of batch that it is committed in."""
         if not self.reasons:
             return PLAIN
         return SPEAKING if any("speaks to an agent" in each for each in self.reasons) else WAITING
 
     def stamped(self, run: Run) -> bytes:
-        """The final bytes."""
+        """Return the final bytes."""
         if not self.identity:
             return self.content
         if run.task == self.under:
@@ -161,15 +161,15 @@ def bring_in(
     observe: Callable[[int], None] = lambda _: None,
     files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> ImportResult:
-    """Import items; what goes wrong with one is told, what ends all is in the result's `error`.
+    """Import items. Failures of single items are reported; a failure that stops the import is in `error`.
 
     Args:
         items: from an untrusted source.
-        request: how.
-        place: where; it stays the caller's.
-        cancel: ends it between two batches, or before one is written.
-        observe: told how many more items were dealt with.
-        files: that the items come from, by name; the report names their lines that are not taken.
+        request: the options.
+        place: the destination; the caller closes it.
+        cancel: stops the import between two batches, or before a batch is written.
+        observe: called with the number of additional items processed.
+        files: the source files by name. The report lists their lines that were not imported.
 
     Cost: per item about 4 ms of CPU, and an fsync of its file.
     """
@@ -191,7 +191,7 @@ def bring_in(
 
 
 def _report_missing(result: ImportResult, taken: TakenText, files: Mapping[str, bytes], place: Place) -> None:
-    """Add the lines to the report that are neither in the memory nor in an item that it names."""
+    """Add the lines to the report that are neither in the memory nor in a reported item."""
     if result.request.format == EXPORTS:
         return
     named = {each.name for each in (*result.refused, *result.not_taken) if not each.lines}
@@ -199,14 +199,14 @@ def _report_missing(result: ImportResult, taken: TakenText, files: Mapping[str, 
     if missing and result.known:
         for scope, root in place.roots.items():
             for row in view_of(place.state, root, place.policy).entries():
-                with suppress(PathEscape, ToolError):  # An entry that cannot be read has no line for us.
+                with suppress(PathEscape, ToolError):  # A file that cannot be read has no lines to compare.
                     taken.add_entry(place.read(CanonicalPath(scope, row.rel)))
         missing = list(taken.missing(files, named))
     result.not_taken += [report_item(each.name, reason=each.reason, lines=each.lines) for each in missing]
 
 
 class _Import:
-    """One import under way."""
+    """One import in progress."""
 
     def __init__(
         self,
@@ -238,7 +238,7 @@ class _Import:
         self._next = self._run()
 
     def take(self, item: SourceItem) -> None:
-        """Deal with an item."""
+        """Process one item."""
         self._place.patience(self._cancel).check()
         if item.skipped:
             self._result.not_taken.append(report_item(item.name, reason=item.skipped))
@@ -267,12 +267,12 @@ class _Import:
             self._taken.add(*(part for part in item.parts if one_line(part) in flat))
 
     def finish(self) -> None:
-        """Commit what is left."""
+        """Commit the remaining batches."""
         for kind in self._batches:
             self._flush(kind)
 
     def _filed(self, item: SourceItem) -> _Filed | None:
-        """Steps 1 to 4; None: it is known, or waits already."""
+        """Run steps 1 to 4; return None if the item is known or already waits for a review."""
         if item.problem:
             raise InvalidContent(item.problem)
         filed = self._made(item) if item.entry is None else self._brought(item, item.entry)
@@ -280,11 +280,13 @@ class _Import:
             return None
         if (review := self._texts.waiting(filed.item.text)) is not None:
             self._taken.add(filed.item.text)
-            self._result.held.append(report_item(item.name, filed.path.text, "it waits already", review))
+            self._result.held.append(
+                report_item(item.name, filed.path.text, "already waits for a review", review)
+            )
             return None
         path, final = filed.path, filed.stamped(self._next)
         reasons = judge_entry(path, final, filed.trust, self._judge, self._policy)
-        if reasons:  # An approval is judged by the policy as it is.
+        if reasons:  # An approval is judged by the policy alone, without this grant.
             self._narrow_judge.require(Verb.CREATE, path)
         filed = replace(filed, reasons=reasons, judged=final, under=self._next.task)
         if (problem := self._full.get(self._room_of(filed))) is not None:
@@ -295,10 +297,10 @@ class _Import:
         return filed
 
     def _made(self, item: SourceItem) -> _Filed | None:
-        """An entry of an item that is none yet."""
+        """Create the entry of an item that is not an entry yet."""
         text = check_content(self._clean(_whole_text(item)))
         if item.expires and is_expired(item.expires, timestamp()):
-            raise InvalidContent(f"it expired: it was shown until {item.expires[:10]}")
+            raise InvalidContent(f"expired on {item.expires[:10]}")
         identity = ulid(0, self._place.state.mac(b"import", text.encode())[:ULID_RANDOM_BYTES])
         if self._texts.knows(identity, text, self._request.trust, item.expires or None):
             self._result.known.append(report_item(item.name))
@@ -308,7 +310,7 @@ class _Import:
         wanted = (_SCOPES.get(kind, reading.scope), USER, PROJECT, *self._writable)
         scope = next((each for each in wanted if each in self._writable), None)
         if scope is None:
-            raise Refused("nothing may be written here", rule="scopes", layer=self._policy.name)
+            raise Refused("no scope here allows writes", rule="scopes", layer=self._policy.name)
         title = self._label(item.title, MAX_NAME_CHARS) or made.name
         labels = {"name": title, "description": self._label(item.description, MAX_DESCRIPTION_CHARS)}
         labels["description"] = labels["description"] or made.description
@@ -329,18 +331,19 @@ class _Import:
         )
 
     def _clean(self, text: str) -> str:
-        """A text without its secrets, where the policy wants that; else they are refused with it."""
+        """Remove the secrets of a text if the policy redacts them; otherwise a later check rejects it."""
         return redacted(text) if self._policy.content.secrets == "redact" else text
 
     def _label(self, text: str, most: int) -> str:
         return shortened(on_one_line(self._clean(text)), most)
 
     def _named(self, item: SourceItem, scope: Scope, title: str, text: str) -> tuple[str, str]:
-        """Folder and stem for an entry: those of its file in the source as slugs, else of its title.
+        """Return the folder and stem of an entry: slugs of its file name in the source, or of its title.
 
         Raises:
-            PathEscape, BadName, InvalidContent, Refused: the name leads outside, hides something, or is one
-                of ours or of an instruction file.
+            PathEscape, BadName, InvalidContent, Refused: the name leaves the scope, contains invisible
+            characters,
+                is reserved, or is that of an instruction file.
         """
         if not item.path:
             return "", slug(title, text)
@@ -348,32 +351,31 @@ class _Import:
         try:
             check_text(item.path, GATES)
         except ToolError:
-            raise InvalidContent("its name holds what does not show") from None
+            raise InvalidContent("the name contains invisible characters") from None
         plain = without_text_suffix(item.path) + FILE_SUFFIX
         try:
             whole = CanonicalPath(scope, RelPath(plain))
         except BadName:
-            whole = None  # Such as one with a question mark, or with more folders: slugs have neither.
+            whole = None  # For example a question mark, or too many folders: slugs have neither.
         stem = slug(without_text_suffix(name), text)
         if whole is not None:
             check_creatable(whole)
-            shown = plain.rpartition("/")[2].lstrip(
-                "."
-            )  # A hidden file comes under a name that is not hidden.
+            shown = plain.rpartition("/")[2].lstrip(".")  # A hidden file gets a name that is not hidden.
             try:
                 self._judge.require(Verb.CREATE, CanonicalPath(scope, RelPath(shown)))
             except Refused as denied:
                 if denied.rule != INSTRUCTION_FILES:
                     raise
-                stem = slug(title, text)  # The text may come, but not under the name of instructions.
+                # The text is allowed, but not under the name of an instruction file.
+                stem = slug(title, text)
         folder = slug(" ".join(folders), text)[:FOLDER_CHARS].strip("-") if folders else ""
         return folder, stem
 
     def _brought(self, item: SourceItem, entry: bytes) -> _Filed | None:
-        """An entry of an export, at the path that it had."""
+        """Return an entry of an export at its original path."""
         path = canonicalise(item.path, self._place.policy.scopes)
         if path.scope not in {*self._place.roots, *self._request.to_make}:
-            raise NotFound(f"there is no {path.scope} here; name its --workspace DIR")
+            raise NotFound(f"no {path.scope} here; pass its --workspace DIR")
         trust = trusted(item, self._request.trust)
         data = as_exported(entry, trust)
         standing = self._texts.at(path)
@@ -381,9 +383,9 @@ class _Import:
             self._result.known.append(report_item(item.name, path.text))
             return None
         if standing is not None or self._names.has(path):
-            raise InvalidContent(f"{path.text} is there already, with another text or another trust")
+            raise InvalidContent(f"{path.text} already exists with another text or trust")
         if self._texts.has_id(entry_id(parse(data))):
-            raise InvalidContent("an entry with its id is there already, with another text or trust")
+            raise InvalidContent("an entry with its id already exists with another text or trust")
         return _Filed(item, path, data, trust)
 
     # Step 5.
@@ -400,7 +402,7 @@ class _Import:
             self._commit(batch)
 
     def _still_new(self, batch: Sequence[_Filed]) -> list[_Filed]:
-        """Without what another import at the same time has brought, which is known."""
+        """Return the batch without items that a concurrent import has added; report those as known."""
         came = self._texts.came(each.identity for each in batch)
         known = [each for each in batch if each.identity in came]
         self._result.known += [report_item(each.item.name) for each in known]
@@ -408,11 +410,11 @@ class _Import:
         return [each for each in batch if each.identity not in came]
 
     def _was_quicker(self, batch: Sequence[_Filed]) -> None:
-        """Somebody else wrote there, be it the same."""
+        """Reject the items whose paths another process wrote, even with the same text."""
         self._refuse([each.item for each in self._still_new(batch)], _QUICKER)
 
     def _commit(self, batch: Sequence[_Filed]) -> None:
-        """Commit all of it, or its halves where it is refused; what somebody was quicker with is refused."""
+        """Commit a batch, or its halves if it is rejected; reject items whose paths another process wrote."""
         place, run, of = self._place, self._next, {each.path: each for each in batch}
         self._next = self._run()
         terms = replace(
@@ -440,7 +442,7 @@ class _Import:
             self._done([each for path, each in of.items() if path.text in landed], done.notes)
 
     def _blame(self, batch: Sequence[_Filed], problem: MunimentError) -> None:
-        """Try the halves of what was refused; of one item, or where too much waits, tell why."""
+        """Try the halves of a rejected batch. Report the reason for a single item, or if too much waits."""
         is_full, kind = isinstance(problem, QuotaExceeded), batch[0].batch
         if len(batch) > 1 and not (is_full and kind != PLAIN):
             middle = len(batch) // 2
@@ -456,13 +458,13 @@ class _Import:
         self._refuse([each.item for each in batch], str(problem))
 
     def _room_of(self, filed: _Filed) -> Hashable:
-        """What there is only so much room in: what one set of quotas counts, or all that waits."""
+        """Return the key of a quota: one set of quotas of a scope, or all pending reviews."""
         if filed.batch != PLAIN:
             return WAITING
         return filed.path.scope, self._judge.quotas_for(filed.path)
 
     def _done(self, batch: Sequence[_Filed], notes: Sequence[str]) -> None:
-        if batch[0].batch != PLAIN:  # Of a dry run.
+        if batch[0].batch != PLAIN:  # Only in a dry run.
             self._held(batch, "")
             return
         self._result.imported += [report_item(each.item.name, each.path.text) for each in batch]
@@ -490,9 +492,9 @@ class _Import:
 
 
 def _whole_text(item: SourceItem) -> str:
-    """The text of an item, with the title and description that do not fit into the front matter of an entry.
+    """Return the text of an item, with any title or description that is too long for the front matter.
 
-    A description without a text is the text.
+    The description replaces an empty text.
     """
     text, flat = item.text.strip(), one_line(item.text)
     if not text:
@@ -506,9 +508,9 @@ def _whole_text(item: SourceItem) -> str:
 
 
 def _end_in(item: SourceItem, text: str) -> str:
-    """Return the last day on which an item says that it holds; empty if none is certain.
+    """Return the last day on which an item applies, as its text states it; empty if this is not certain.
 
-    Of an item without a date only a whole date is: nobody knows which Friday it meant.
+    Without a date of the item only a full date is certain: it is unknown which Friday is meant.
     """
     today = date.fromisoformat(item.when) if item.when else local_day()
     end = find_end(text, today)
@@ -518,5 +520,5 @@ def _end_in(item: SourceItem, text: str) -> str:
 
 
 def trusted(item: SourceItem, most: Trust) -> Trust:
-    """How far an entry of an export is trusted: as it says, and at most as the operator says (I1)."""
+    """Return the trust of an exported entry: its claim, at most the trust that the operator allows (I1)."""
     return item.trust.capped(most)

@@ -1,10 +1,10 @@
-"""Join two memories of one project: the entries of one become entries of the other, as an import.
+"""Join two memories of one project: import the entries of one into the other.
 
-J1 Each entry keeps its bytes, its id and the trust that the ledger knows; it is judged like an import, and
-   what has to wait for the owner waits.
-J2 Nothing is replaced: if a path is taken by another text, the entry gets a free name; if its id is taken, a
-   new one.
-J3 The memory that the entries come from is not changed. `undo` removes what a join added.
+J1 Each entry keeps its bytes, its id and the trust that the ledger records. It is judged like an import, and
+   a change that needs a review waits for the owner.
+J2 Nothing is replaced. If another text already has the path, the entry gets a free name. If its id exists
+   already, the entry gets a new id.
+J3 The memory that the entries come from is not changed. `undo` removes the entries that a join added.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ def join_entries(
     cancel: Cancel | None = None,
     observe: Callable[[int], None] = lambda _: None,
 ) -> ImportResult:
-    """Copy the entries of another memory into the scope of the same name at a place (J1 to J3).
+    """Copy the entries of another memory into the scope of the same name (J1 to J3).
 
     Args:
-        place: where they go; it stays the caller's.
-        other: the memory that they come from; it stays the caller's.
-        cancel: as of `bring_in`.
-        observe: likewise.
+        place: the destination; the caller closes it.
+        other: the source memory; the caller closes it.
+        cancel: see `bring_in`.
+        observe: see `bring_in`.
 
     Returns:
-        What became of each entry. Files that are not entries are named in the notes.
+        The outcome of each entry. The notes list files that are not entries.
 
     Cost: as `bring_in`.
     """
@@ -54,14 +54,14 @@ def join_entries(
     request = ImportRequest("muniment", Trust.OWNER, other.scope)
     result = bring_in([*items, *unreadable], request, place, cancel=cancel, observe=observe)
     odd = view_of(source.state, other, source.policy).odd()
-    result.notes += [f"passed over: {other.scope}/{each.path} ({each.reason})" for each in odd]
+    result.notes += [f"skipped {other.scope}/{each.path}: {each.reason}" for each in odd]
     return result
 
 
 def _items(
     place: Place, source: Place, other: BoundRoot, unreadable: list[SourceItem]
 ) -> Iterator[SourceItem]:
-    """Yield the entries of another memory, each at a path that is free or says the same (J2)."""
+    """Yield the entries of another memory, each at a path that is free or has the same bytes (J2)."""
     scope = other.scope
     view = view_of(place.state, place.roots[scope], place.policy, sweep=True)
     taken, ids = {fold(row.rel) for row in view.entries()}, {*view.idents()} - {""}

@@ -1,6 +1,6 @@
-"""What a memory says already, and which names are taken, while an import is under way.
+"""The texts and names that a memory already has during an import.
 
-Apart from `importing.py`, which decides: this module reads.
+Separate from `importing.py`, which decides: this module only reads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from muniment.store.upkeep import view_of
 
 
 class KnownTexts:
-    """What the memory says, and what waits to be said."""
+    """The texts in the memory and in pending reviews."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -36,16 +36,16 @@ class KnownTexts:
         self._brought: set[str] = set()
 
     def knows(self, identity: str, text: str, trust: Trust, expires: str | None) -> bool:
-        """Whether an item stands there, or stood in the source before."""
+        """Return whether the memory has an item, or an earlier import of this source added it."""
         is_there = comparable(text) in self._taken or identity in self._ids
         return is_there or self.is_said(text, trust, expires)
 
     def take(self, text: str) -> None:
-        """An item is to say it."""
+        """Record that an item with this text will be written."""
         self._taken.add(comparable(text))
 
     def is_said(self, text: str, trust: Trust, expires: str | None) -> bool:
-        """Whether an entry that this import did not bring says it: trusted so far, and as long."""
+        """Return whether an entry from before this import has the text, with enough trust and lifetime."""
         last = "" if expires is None else expiry_time(expires)
         return any(
             each.trust.satisfies(trust)
@@ -57,23 +57,26 @@ class KnownTexts:
         )
 
     def bring(self, path: CanonicalPath) -> None:
-        """An entry came."""
+        """Record the path of an imported entry."""
         self._brought.add(path.text)
 
     def has_id(self, identity: str) -> bool:
-        """Whether an entry had that id before this import; copies of an entry in one export have the same."""
+        """Return whether an entry had that id before this import.
+
+        Copies of one entry in an export share their id.
+        """
         return identity in self._ids
 
     def came(self, identities: Iterable[str]) -> set[str]:
-        """Those of some ids that entries have by now."""
+        """Return the given ids that entries have now."""
         return {each for view in self._views for each in view.idents()}.intersection(identities)
 
     def waiting(self, text: str) -> str | None:
-        """The review in which a text waits."""
+        """Return the pending review that contains a text, or None."""
         return self._waiting.get(comparable(text))
 
     def at(self, path: CanonicalPath) -> bytes | None:
-        """What stands at a path; None: nothing that can be read."""
+        """Return the bytes at a path, or None if it cannot be read."""
         try:
             return self._place.read(path)
         except (KeyError, PathEscape, ToolError):
@@ -81,7 +84,7 @@ class KnownTexts:
 
 
 class ImportNames:
-    """Names that are taken, in the roots and by what came before."""
+    """The names in use: existing files and the items imported before."""
 
     def __init__(self, place: Place) -> None:
         self._views = {scope: view_of(place.state, root, place.policy) for scope, root in place.roots.items()}
@@ -89,17 +92,17 @@ class ImportNames:
         self._next: dict[tuple[Scope, str], int] = {}
 
     def has(self, path: CanonicalPath) -> bool:
-        """Whether something has that name, or one that is it but for case."""
+        """Return whether a file has that name, ignoring case."""
         folder, _, name = path.rel.rpartition("/")
         return fold(name) in self._names(path.scope, folder)
 
     def take(self, path: CanonicalPath) -> None:
-        """A name is given."""
+        """Record that a name is in use."""
         folder, _, name = path.rel.rpartition("/")
         self._names(path.scope, folder).add(fold(name))
 
     def free(self, scope: Scope, folder: str, stem: str) -> CanonicalPath:
-        """The first numbering of a name that is free; in a folder that is there, as that is spelled."""
+        """Return the first free numbered name; an existing folder keeps its spelling."""
         if folder and (scope, folder) not in self._taken:
             view = self._views.get(scope)
             folder = folder if view is None else min(view.alike("", folder), default=folder)

@@ -1,13 +1,13 @@
-"""Read the text files of other tools leniently: nothing that a person wrote in them is dropped. Pure.
+"""Parse the text files of other tools leniently: no text of a user is dropped. Pure.
 
-An entry of ours is read strictly (`content.entry`). A file of another tool often has front matter that no
-YAML reader accepts, so different rules apply here:
+Entries of Muniment are parsed strictly (`content.entry`). A file of another tool often has front matter that
+no YAML parser accepts, so different rules apply here:
 
-- A block counts as front matter only if all its lines look like it. Otherwise it is body text.
-- A value that the strict reader does not accept, or of which it drops a comment, is plain text.
+- A block counts as front matter only if all its lines match the format. Otherwise it is body text.
+- A value that the strict parser rejects, or from which it would drop a comment, is plain text.
 - Blank lines may precede the block, a second block may follow it, and it may be TOML between `+++` lines.
 
-Apart from `formats.py`, which knows the tools, because `transfer/conservation.py` names lines by it as well.
+Separate from `formats.py`, which defines the tools, because `transfer/conservation.py` also uses it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class FrontValue:
 
 @dataclass(frozen=True, slots=True)
 class ParsedText:
-    """A text file, taken apart.
+    """A text file, split into front matter and body.
 
     Attributes:
         body: everything after the front matter, as written.
@@ -86,7 +86,7 @@ class ParsedText:
 
     @property
     def by_key(self) -> Mapping[str, FrontValue]:
-        """The first value of each key."""
+        """Return the first value of each key."""
         found: dict[str, FrontValue] = {}
         for value in self.values:
             found.setdefault(value.key, value)
@@ -106,12 +106,12 @@ def without_text_suffix(name: str) -> str:
 
 
 def parse_text(text: str) -> ParsedText:
-    """Take a text file apart; any text gives a result, and no line of it is dropped.
+    """Parse a text file. Any text gives a result, and no line of it is dropped.
 
     Cost: linear.
     """
     text = text.removeprefix("\ufeff")
-    if "\n" not in text:  # Line ends of an old Mac.
+    if "\n" not in text:  # Line ends of classic Mac OS.
         text = text.replace("\r", "\n")
     at, values = 0, list[FrontValue]()
     for number in range(_MAX_BLOCKS):
@@ -161,7 +161,7 @@ def _value(field: Field, above: int) -> FrontValue:
 
 
 def _text(field: Field) -> str:
-    """The scalar of a field; the text as written if there is none, or if a comment would be dropped."""
+    """Return the scalar of a field; its text as written if it has none or a comment would be dropped."""
     raw = "\n".join([field.first.strip(), *(line.strip() for line in field.rest)]).strip()
     try:
         value = (read_scalar(field.first, field.rest) or "").strip()
@@ -214,12 +214,12 @@ _BULLET: Final = re.compile(r"[-*+][ \t]+")
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """A part of a body that becomes an item of its own.
+    """A part of a body that becomes a separate item.
 
     Attributes:
         line: number of its first line in the file.
         text: the part.
-        is_whole: whether it is all of the body.
+        is_whole: whether it is the complete body.
     """
 
     line: int
@@ -228,7 +228,7 @@ class TextPart:
 
 
 def parts_of(parsed: ParsedText) -> Iterator[TextPart]:
-    """Split a body at lines of `§`, and take the bullets below `## Gemini Added Memories` one by one.
+    """Split a body at lines of `§`, and split the bullets below `## Gemini Added Memories`.
 
     Cost: linear.
     """

@@ -1,12 +1,13 @@
-"""Reads what is to be imported: a file, a folder, a zip or a tar, each of them hostile.
+"""Read the source of an import: a file, a folder, a zip or a tar. Every source is hostile.
 
-S1 A folder is walked by handles from the one that was named: no link in it is followed, nothing that is no
-   plain file is opened for its content, and whatever waits (a FIFO) is waited for by nobody.
-S2 Archives are read where they lie and never unpacked; what is no plain file in one is told and passed over.
-S3 Numbers, depths and bytes are bounded by the constants below, also of what is compressed.
-S4 A name is told as it is and leads nowhere: `transfer/importing.py` makes the names of entries.
+S1 A folder is walked by handles that start at the given path. Links in it are not followed. Only regular
+   files are opened for reading, and a FIFO never blocks.
+S2 Archives are read in place and never unpacked. Members that are not regular files are reported and skipped.
+S3 Counts, depths and sizes are limited by the constants below, also for compressed data.
+S4 A name is reported unchanged and never used as a path: `transfer/importing.py` chooses the names of
+entries.
 
-The path itself is the operator's word, and may be a link. Apart from `importing.py`, which knows no files.
+The path itself comes from the operator and may be a link. Separate from `importing.py`, which reads no files.
 """
 
 from __future__ import annotations
@@ -33,52 +34,52 @@ from muniment.transfer.source_text import is_text_name
 
 MAX_DOCUMENTS: Final = 100_000
 MAX_ITEMS: Final = 100_000
-"""Files of a source, and items in all: five times what a scope may hold by the shipped policies."""
+"""Limits of files per source and of items: five times the quota of a scope in the shipped policies."""
 
 MAX_CHARACTERS: Final = 134_217_728
-"""Characters of all items together: what both scopes may hold by the shipped policies."""
+"""Limit of the characters of all items: the quota of both scopes in the shipped policies."""
 
 MAX_READ_BYTES: Final = 268_435_456
-"""Bytes of files that are read whole, which are compared with the memory afterwards."""
+"""Limit of the bytes of files that are read completely, to be compared with the memory afterwards."""
 
 MAX_LEVELS: Final = 32
-"""Folders within folders."""
+"""Limit of nested folders."""
 
 MAX_SOURCE_BYTES: Final = 1_073_741_824
-"""Bytes that are read of all files of a source together, once unpacked."""
+"""Limit of bytes read from all files of a source, after decompression."""
 
 MAX_TAR_BYTES: Final = 268_435_456
-"""Bytes of a tar: twice what both scopes may hold by the shipped policies."""
+"""Limit of the bytes of a tar: twice the quota of both scopes in the shipped policies."""
 
 MAX_DIRECTORY_BYTES: Final = 33_554_432
-"""Bytes of the list of files at the end of a zip, which is read whole: some 300 000 files."""
+"""Limit of the bytes of the directory of a zip, which is read at once: about 300 000 files."""
 
 _JSON_SUFFIXES: Final = (".json", ".jsonl")
 
 _TOOL_FOLDERS: Final = frozenset(
     {".git", ".hg", ".svn", ".obsidian", ".trash", ".venv", ".cache", "node_modules", "__pycache__"}
 )
-"""Folders that hold the state of a tool. They are not read, and the report names them."""
+"""Folders with the state of a tool. They are not read, and the report lists them."""
 
 _NOT_TEXT: Final = "not a text or JSON file"
 _OF_A_TOOL: Final = "a folder with the state of a tool"
 _BLOCK: Final = 1_048_576
 _PEEKED: Final = 50
-"""Documents that are looked at to tell the format of a source."""
+"""Documents that are read to detect the format of a source."""
 
 _ZIP_ENDS: Final = b"PK\x05\x06"
 _ZIP64_ENDS: Final = b"PK\x06\x07"
 _ZIP_TAIL: Final = 22 + 65_535 + 20
 _ZIP_PLAIN: Final = (0, stat.S_IFREG)
 _TAR_MARK: Final = (257, b"ustar")
-"""Where a tar says that it is one. Source: POSIX.1-2017, pax, ustar Interchange Format."""
+"""Offset and value of the magic of a tar. Source: POSIX.1-2017, pax, ustar Interchange Format."""
 
 _DAMAGE: Final = (EOFError, ValueError, RuntimeError, zipfile.BadZipFile, tarfile.TarError, zlib.error)
-"""What reading a damaged archive raises; `RuntimeError` also stands for a compression that is not known."""
+"""The errors of a damaged archive. `RuntimeError` is raised for an unknown compression."""
 
 
 class _Allowance:
-    """How many bytes may still be read."""
+    """The number of bytes that may still be read."""
 
     def __init__(self) -> None:
         self.left = MAX_SOURCE_BYTES
@@ -86,16 +87,16 @@ class _Allowance:
     def take(self, count: int) -> None:
         self.left -= count
         if self.left < 0:
-            raise ConfigInvalid(f"it holds more than {MAX_SOURCE_BYTES} bytes; import it in parts")
+            raise ConfigInvalid(f"the source is larger than {MAX_SOURCE_BYTES} bytes; import it in parts")
 
 
 @dataclass(slots=True)
 class SourceFile:
-    """A file of a source; see `transfer.formats.Document`. It is closed once it is read.
+    """A file of a source; see `transfer.formats.Document`. It is closed after it is read.
 
     Attributes:
-        skipped: why it is not read on purpose; empty: it is.
-        read: its bytes, if it was read whole.
+        skipped: why it is skipped on purpose; empty if it is read.
+        read: its bytes, if it was read completely.
     """
 
     name: str
@@ -106,28 +107,28 @@ class SourceFile:
     read: bytes = b""
 
     def head(self) -> bytes:
-        """See `Document`."""
+        """Return the first bytes; see `Document`."""
         peek = getattr(self.file, "peek", None)
         try:
             return b"" if peek is None else bytes(peek(_BLOCK))
         except (*_DAMAGE, OSError):
-            return b""  # To read it will tell.
+            return b""  # The read reports the error.
 
     def data(self, limit: int) -> bytes:
-        """See `Document`."""
+        """Return all bytes; see `Document`."""
         found = bytearray()
         for block in self.blocks():
             found += block
             if len(found) > limit:
-                raise ValueError(f"it holds more than {limit} bytes")
+                raise ValueError(f"larger than {limit} bytes")
         self.read = bytes(found)
         return self.read
 
     def blocks(self) -> Iterator[bytes]:
-        """See `Document`.
+        """Yield the bytes in blocks; see `Document`.
 
         Raises:
-            ConfigInvalid: the source holds more than is read of one.
+            ConfigInvalid: the source exceeds the limit for all files.
         """
         file = self.file
         try:
@@ -136,22 +137,22 @@ class SourceFile:
                     self.allowance.take(len(block))
                 yield block
         except (*_DAMAGE, OSError) as error:
-            raise ValueError(f"it cannot be read: {error}") from error
+            raise ValueError(f"cannot be read: {error}") from error
 
     def close(self) -> None:
-        """Close it, read or not."""
+        """Close the file, read or not."""
         if self.file is not None:
             self.file.close()
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSource:
-    """A source that was read.
+    """A source after reading.
 
     Attributes:
         format: one of `FORMATS`.
         items: in the order of the source.
-        files: those that were read whole, by name, to compare the memory with.
+        files: the files that were read completely, by name, for a comparison with the memory.
     """
 
     format: str
@@ -163,11 +164,11 @@ def read_source(path: Path, asked: str) -> ReadSource:
     """Read a source.
 
     Args:
-        path: what the operator named.
+        path: the path that the operator passed.
         asked: one of `FORMATS`, or `auto`.
 
     Raises:
-        ConfigInvalid: it cannot be read, is none of what can be, or holds too much.
+        ConfigInvalid: it cannot be read, has an unknown format, or is too large.
     """
     skipped: list[SourceItem] = []
     files: dict[str, bytes] = {}
@@ -175,18 +176,18 @@ def read_source(path: Path, asked: str) -> ReadSource:
         documents = _readable(_bounded(_documents(path, opened)), skipped)
         first: list[SourceFile] = list(islice(documents, _PEEKED))
         if not first:
-            raise ConfigInvalid(f"{printable(str(path))} holds no file that could be imported")
+            raise ConfigInvalid(f"{printable(str(path))} contains no file that can be imported")
         found = recognised(first) if asked == "auto" else asked
         if found is None:
             raise ConfigInvalid(
-                f"nobody can tell what {printable(str(path))} is; say it with --from {'|'.join(FORMATS)}"
+                f"cannot detect the format of {printable(str(path))}; pass --from {'|'.join(FORMATS)}"
             )
         items = list(_counted(FORMATS[found](_in_turn(chain(first, documents), files))))
     return ReadSource(found, items + skipped, files)
 
 
 def _readable(documents: Iterable[SourceFile], skipped: list[SourceItem]) -> Iterator[SourceFile]:
-    """The files that are to be read; the others are added to `skipped`."""
+    """Yield the files to read; add the others to `skipped`."""
     for each in documents:
         if each.skipped:
             skipped.append(SourceItem(each.name, skipped=each.skipped))
@@ -195,18 +196,18 @@ def _readable(documents: Iterable[SourceFile], skipped: list[SourceItem]) -> Ite
 
 
 def _counted(items: Iterator[SourceItem]) -> Iterator[SourceItem]:
-    """The items, if they are not too many to be held at once."""
+    """Yield the items; raise if they exceed the limits."""
     characters = 0
     for number, each in enumerate(items):
         characters += len(each.text)
         if number >= MAX_ITEMS or characters > MAX_CHARACTERS:
             limits = f"{MAX_ITEMS} items or {MAX_CHARACTERS} characters"
-            raise ConfigInvalid(f"it holds more than {limits}; import it in parts")
+            raise ConfigInvalid(f"the source has more than {limits}; import it in parts")
         yield each
 
 
 def _in_turn(documents: Iterable[SourceFile], files: dict[str, bytes]) -> Iterator[SourceFile]:
-    """Each is closed when the next one is asked for, and its bytes are added to `files`."""
+    """Yield each file and close it when the next one is requested; add its bytes to `files`."""
     size = 0
     for each in documents:
         try:
@@ -216,14 +217,16 @@ def _in_turn(documents: Iterable[SourceFile], files: dict[str, bytes]) -> Iterat
         if each.read:
             files[each.name], size = each.read, size + len(each.read)
         if size > MAX_READ_BYTES:
-            raise ConfigInvalid(f"it holds more than {MAX_READ_BYTES} bytes of text; import it in parts")
+            raise ConfigInvalid(
+                f"the source has more than {MAX_READ_BYTES} bytes of text; import it in parts"
+            )
 
 
 def _bounded(documents: Iterator[SourceFile]) -> Iterator[SourceFile]:
     allowance = _Allowance()
     for number, each in enumerate(documents):
         if number >= MAX_DOCUMENTS:
-            raise ConfigInvalid(f"it holds more than {MAX_DOCUMENTS} files; import it in parts")
+            raise ConfigInvalid(f"the source has more than {MAX_DOCUMENTS} files; import it in parts")
         each.allowance = allowance
         yield each
 
@@ -247,7 +250,7 @@ def _documents(path: Path, opened: ExitStack) -> Iterator[SourceFile]:
             yield from _zipped(file, opened, shown)
         elif file.peek(512)[_TAR_MARK[0] :].startswith(_TAR_MARK[1]):
             if found.st_size > MAX_TAR_BYTES:
-                raise ConfigInvalid(f"{shown} holds more than {MAX_TAR_BYTES} bytes")
+                raise ConfigInvalid(f"{shown} is larger than {MAX_TAR_BYTES} bytes")
             yield from _tarred(file, opened)
         else:
             yield SourceFile(path.name, file)
@@ -256,7 +259,7 @@ def _documents(path: Path, opened: ExitStack) -> Iterator[SourceFile]:
 
 
 def _walked(folder: int, above: str, level: int) -> Iterator[SourceFile]:
-    """The files of a folder and of those beneath it, in order of their names."""
+    """Yield the files of a folder and its subfolders, ordered by name."""
     for name in sorted(os.listdir(folder)):
         shown = f"{above}{name}"
         try:
@@ -267,19 +270,22 @@ def _walked(folder: int, above: str, level: int) -> Iterator[SourceFile]:
                 with opened(name, LISTING, dir_fd=folder) as below:
                     yield from _walked(below, f"{shown}/", level + 1)
             elif kind == stat.S_IFDIR:
-                yield SourceFile(shown, problem=f"it lies more than {MAX_LEVELS} folders deep")
+                yield SourceFile(shown, problem=f"nested more than {MAX_LEVELS} folders deep")
             elif kind == stat.S_IFLNK:
-                yield SourceFile(shown, problem="it is a link; where it leads is not read")
+                yield SourceFile(shown, problem="a link; links are not followed")
             elif _is_read(shown):
                 yield SourceFile(shown, _opened_plain(name, folder))
             else:
                 yield SourceFile(shown, skipped=_NOT_TEXT)
         except OSError as error:
-            yield SourceFile(shown, problem=f"it cannot be read: {error.strerror}")
+            yield SourceFile(shown, problem=f"cannot be read: {error.strerror}")
 
 
 def _is_read(name: str) -> bool:
-    """Whether a file of a folder or archive is read, by its name; `._x` holds attributes of a Mac."""
+    """Return whether a file of a folder or archive is read, by its name.
+
+    Files named `._x` contain attributes of macOS files and are not read.
+    """
     base = name.rpartition("/")[2].lower()
     return (is_text_name(base) or base.endswith(_JSON_SUFFIXES)) and not base.startswith("._")
 
@@ -288,7 +294,7 @@ def _opened_plain(name: str, folder: int) -> BufferedReader:
     fd = os.open(name, READING, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(0, "it is no plain file")
+        raise OSError(0, "not a regular file")
     return os.fdopen(fd, "rb")
 
 
@@ -297,10 +303,10 @@ def _zipped(file: BufferedReader, opened: ExitStack, shown: str) -> Iterator[Sou
     file.seek(max(0, file.tell() - _ZIP_TAIL))
     tail = file.read()
     if _ZIP64_ENDS in tail:
-        raise ConfigInvalid(f"{shown} is too large a zip to look into; unpack it, and import the folder")
+        raise ConfigInvalid(f"{shown} is too large a zip; unpack it and import the folder")
     ends = [found.start() for found in re.finditer(re.escape(_ZIP_ENDS), tail)]
     if any(int.from_bytes(tail[at + 12 : at + 16], "little") > MAX_DIRECTORY_BYTES for at in ends):
-        raise ConfigInvalid(f"{shown} lists too many files; unpack it, and import the folder")
+        raise ConfigInvalid(f"{shown} lists too many files; unpack it and import the folder")
     archive = opened.enter_context(zipfile.ZipFile(file))
     for member in archive.infolist():
         if member.filename.endswith("/"):
@@ -308,11 +314,11 @@ def _zipped(file: BufferedReader, opened: ExitStack, shown: str) -> Iterator[Sou
         if not _is_read(member.filename):
             yield SourceFile(member.filename, skipped=_NOT_TEXT)
         elif stat.S_IFMT(member.external_attr >> 16) not in _ZIP_PLAIN:
-            yield SourceFile(member.filename, problem="it is no plain file")
+            yield SourceFile(member.filename, problem="not a regular file")
         elif member.flag_bits & 1:
-            yield SourceFile(member.filename, problem="it is encrypted")
+            yield SourceFile(member.filename, problem="encrypted")
         elif member.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-            yield SourceFile(member.filename, problem="it is compressed in a way that is not read here")
+            yield SourceFile(member.filename, problem="unsupported compression")
         else:
             yield SourceFile(member.filename, archive.open(member))
 
@@ -323,4 +329,4 @@ def _tarred(file: BufferedReader, opened: ExitStack) -> Iterator[SourceFile]:
     while (member := archive.next()) is not None:
         content = archive.extractfile(member) if member.isreg() and not member.issparse() else None
         if not member.isdir():
-            yield SourceFile(member.name, content, "" if content is not None else "it is no plain file")
+            yield SourceFile(member.name, content, "" if content is not None else "not a regular file")

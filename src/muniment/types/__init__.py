@@ -1,4 +1,4 @@
-"""The types of requests and results: of the library, the client and the HTTP API alike."""
+"""The types of requests and results, for the library, the client and the HTTP API."""
 
 from muniment.types.entries import (
     CommittedStep,

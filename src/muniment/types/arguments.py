@@ -1,4 +1,4 @@
-"""The checks of arguments that the library and the clients share."""
+"""Validation of arguments that the library and the clients share."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ def check_texts(**given: object) -> None:
     """Check that required arguments are texts.
 
     Raises:
-        BadArguments: one is missing or not a text; the message names it.
+        BadArguments: one is missing or not a text; the message contains its name.
     """
     for name, value in given.items():
         if value is None:
-            raise BadArguments(f"{name} is missing: give a text")
+            raise BadArguments(f"{name} is missing: pass a text")
         if not isinstance(value, str):
             raise BadArguments(f"{name} must be a text, not {type(value).__name__}")
 
@@ -23,16 +23,16 @@ def check_optional_texts(**given: object) -> None:
     """Check that optional arguments are texts or None.
 
     Raises:
-        BadArguments: one is not; the message names it.
+        BadArguments: one is not; the message contains its name.
     """
     check_texts(**{name: value for name, value in given.items() if value is not None})
 
 
 def parse_trust(value: str | None) -> Trust:
-    """Return the trust that an argument names; that of the owner for None.
+    """Return the trust of an argument, or the owner's for None.
 
     Raises:
-        BadArguments: it is another word.
+        BadArguments: unknown trust.
     """
     try:
         return Trust.OWNER if value is None else Trust(value)

@@ -1,12 +1,12 @@
-"""Results as JSON documents: `document` writes the one that is sent, `read` reads it.
+"""Results as JSON documents: `document` creates the document to send, `read` parses it.
 
-D1 A member is named in camelCase in a document. One whose default is None or empty is left out if it has
-   no other value, and never null, as the types of the original contract have it; all others are always there.
-D2 Members that never leave the process (`LOCAL`) are left out.
-D3 A result that was read has every member that is always there, each of its type; a member that its class
-   does not have is ignored, since a newer daemon may send more. Of a closed set of words any word is read,
-   likewise.
-D4 An error is its code in a document; one that was read has the sentence of that code.
+D1 Members of a document have camelCase names. A member whose default is None or empty is omitted if it has no
+   other value. It is never null, as in the types of the original contract. All other members are always
+   present.
+D2 Members that never leave the process (`LOCAL`) are omitted.
+D3 A parsed result has every member that is always present, each of its type. Unknown members are ignored,
+   since a newer daemon may send more. For the same reason unknown words of an enumeration are accepted.
+D4 An error is its code in a document; a parsed error has the sentence of that code.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
 
 
 LOCAL: Final = {"exclude": True}
-"""The metadata of a member that never leaves the process (D2); pydantic reads it likewise."""
+"""The metadata of a member that never leaves the process (D2); pydantic also reads it."""
 
 
 NEEDED: Final = {"needed": True}
-"""The metadata of a member that every document has, though it has a default here."""
+"""The metadata of a member that every document contains, although it has a default here."""
 
 
 def camel(name: str) -> str:
-    """The name of a member in a document."""
+    """Return the name of a member in a document."""
     first, *others = name.split("_")
     return first + "".join(map(str.title, others))
 
 
 def _as_described(schema: dict[str, Any], of: type[DataclassInstance]) -> None:
-    """Have the schema of an answer say what its members mean, and which are left out (D1)."""
+    """Add the descriptions of members to the schema of a response, and mark optional members (D1)."""
     told, always = get_type_hints(of, include_extras=True), schema.get("required", [])
     for each in _sent_fields(of):
         member = schema["properties"][_wire_name(each)]
@@ -61,15 +61,15 @@ def _as_described(schema: dict[str, Any], of: type[DataclassInstance]) -> None:
         if _may_be_left_out(each):
             always[:] = [name for name in always if name != _wire_name(each)]
             del member["default"]
-            member |= next(iter(member.pop("anyOf", ())), {})  # The other one is null.
+            member |= next(iter(member.pop("anyOf", ())), {})  # The other option is null.
 
 
 class WireAnswer:
-    """What is sent, and how pydantic describes it."""
+    """A class of results that are sent, with its settings for pydantic."""
 
     __slots__ = ()
-    noun: ClassVar[str] = "an answer"
-    """Names it in a message about it."""
+    noun: ClassVar[str] = "a response"
+    """The name of the type in a message."""
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {
         "extra": "forbid",
         "alias_generator": camel,
@@ -79,7 +79,7 @@ class WireAnswer:
 
 
 class OpaqueType:
-    """Has pydantic describe no type of a member that never leaves the process."""
+    """A marker: pydantic does not describe the type of a member that never leaves the process."""
 
     def __get_pydantic_core_schema__(self, _source: Any, make: Any) -> Any:
         return make.generate_schema(Any)
@@ -87,7 +87,7 @@ class OpaqueType:
 
 @dataclass(frozen=True)
 class ToldApartBy:
-    """Says by which member the classes of a union are told apart."""
+    """A marker with the member that distinguishes the classes of a union."""
 
     member: str
 
@@ -99,7 +99,7 @@ class ToldApartBy:
 
 @dataclass(frozen=True)
 class CodeOf:
-    """Describes an error that a document has as its code alone, with the codes of a member."""
+    """A marker for an error that is only its code in a document, with the possible codes."""
 
     codes: tuple[str, ...]
 
@@ -122,7 +122,7 @@ def document(answer: WireAnswer) -> dict[str, Any]:
 
 
 def members(result: object, names: str) -> dict[str, Any]:
-    """Some members of a result, as the command line has them: under their own names."""
+    """Return some members of a result for the command line, with their Python names."""
     return {name: _as_json(getattr(result, name)) for name in names.split()}
 
 
@@ -135,18 +135,18 @@ def _as_json(value: Any) -> Any:
 
 
 def read(kind: type[A], said: object, what: str) -> A:
-    """An answer of a kind from the value of a JSON document (D3).
+    """Parse the value of a JSON document as an answer of a class (D3).
 
     Args:
-        kind: a class of the contract, or one below it.
-        said: what is read.
-        what: it should be, for messages.
+        kind: a class of the contract, or a subclass.
+        said: the value.
+        what: the name of the expected type, for messages.
 
     Raises:
-        ValueError: it is something else, with the reason.
+        ValueError: invalid value, with the reason.
     """
     if not isinstance(said, dict):
-        raise ValueError(f"{what} is no object")  # noqa: TRY004  as all of these
+        raise ValueError(f"{what} is not an object")  # noqa: TRY004  as all of these
     found = {}
     of: Any = kind
     for each in _members(of):
@@ -160,7 +160,7 @@ _NOTHING: Final = (None, ())
 
 
 class _AnswerMember(NamedTuple):
-    """A member of an answer: its name here and in a document, and what is known of it."""
+    """A member of a response: its names here and in a document, and its properties."""
 
     name: str
     wire: str
@@ -211,24 +211,24 @@ def _plain(value: Any) -> Any:
 
 
 def _value(of: Any, value: Any, name: str, what: str) -> Any:
-    """A member from what was said of it, by its type."""
+    """Return the value of a member, checked by its type."""
     of = (
         get_args(of)[0] if get_origin(of) in {Union, UnionType} else of
-    )  # The other one is None, which is left out.
+    )  # The other type is None, which is omitted.
     if value is None and get_origin(of) is not tuple and of not in {bool, int}:
         raise ValueError(f"{what} has no {name}")
     if get_origin(of) is tuple:
         if not isinstance(value, list):
-            raise ValueError(f"{name} of {what} is no list")
+            raise ValueError(f"{name} of {what} is not a list")
         item = get_args(of)[0]
         if issubclass(item, WireAnswer):
             return tuple(read(item, each, item.noun) for each in value)
         if not all(isinstance(each, str) for each in value):
-            raise ValueError(f"{name} of {what} holds something else than texts")
+            raise ValueError(f"{name} of {what} contains something other than texts")
         return tuple(value)
     if isinstance(of, type) and issubclass(of, WireAnswer):
         return read(of, value, of.noun)
-    kind, otherwise = _PLAIN.get(of, (str, "is no text"))
+    kind, otherwise = _PLAIN.get(of, (str, "is not a text"))
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ValueError(f"{name} of {what} {otherwise}")
     if of is MunimentError:
@@ -240,6 +240,6 @@ def _value(of: Any, value: Any, name: str, what: str) -> Any:
 
 _PLAIN: Final[Mapping[object, tuple[type, str]]] = {
     bool: (bool, "is neither true nor false"),
-    int: (int, "is no number"),
-    Mapping[str, Any]: (dict, "is no object"),
+    int: (int, "is not a number"),
+    Mapping[str, Any]: (dict, "is not an object"),
 }

@@ -1,4 +1,4 @@
-"""What the ledger, the catalog and recall call a root and an entry; none of it leaves the process."""
+"""The identifiers of roots and entries in the ledger, the catalog and recall; internal to the process."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple, NewType
 from muniment.kernel.names import Digest, RelPath
 
 RootKey = NewType("RootKey", str)
-"""What the ledger and the catalog call a root: 32 random hexadecimal digits."""
+"""The identifier of a root in the ledger and the catalog: 32 random hexadecimal digits."""
 
 
 class EntryKey(NamedTuple):
-    """An entry as it was: which, and what it said."""
+    """A version of an entry: its root, its path and the digest of its text."""
 
     root: RootKey
     rel: RelPath

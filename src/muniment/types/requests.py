@@ -1,4 +1,4 @@
-"""The requests of operations, as `Memory.try_remember` and its siblings take them."""
+"""The requests of operations, for `Memory.try_remember` and the similar methods."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from muniment.names import ContextMode
 
 @dataclass(frozen=True, slots=True)
 class RememberRequest:
-    """What a caller wants remembered.
+    """A request to remember a fact.
 
     Attributes:
         content: the fact; trimmed, then 1 to `MAX_FACT_BYTES` bytes of UTF-8 without NUL.
-        scope: the one scope that may be written; None: the agent chooses.
-        context: what the run may see.
-        trust: who the fact comes from.
-        dry_run: judge and report, commit nothing.
-        task_id: chosen by the caller, 1 to `MAX_TASK_CHARS` of A-Z a-z 0-9 `.` `_` `-`, so that the same
-            request made twice is carried out once; None: a new one.
-        expires: the last day on which it is shown, such as `2026-12-31`, or in how many days, such as `30d`;
-            None: it is not hidden. What its words say of an end is kept beside it, see `content/expiry.py`.
+        scope: the only scope that may be written; None: the agent chooses.
+        context: the data that the run may see.
+        trust: of the author of the fact.
+        dry_run: judge and report; commit nothing.
+        task_id: chosen by the caller, 1 to `MAX_TASK_CHARS` of A-Z a-z 0-9 `.` `_` `-`, so that a repeated
+            request is carried out once; None: a new one.
+        expires: the last day on which it is shown, such as `2026-12-31`, or a number of days, such as `30d`;
+            None: it is never hidden. An end in its text is stored separately, see `content/expiry.py`.
     """
 
     content: str
@@ -38,17 +38,18 @@ class RememberRequest:
 
 @dataclass(frozen=True, slots=True)
 class ForgetRequest:
-    """What a caller wants forgotten.
+    """A request to forget entries.
 
     Attributes:
         query: the path of an entry, such as `user/editor.md`; or a description. Without a model an entry
-            matches if it has all of its words, or if it alone has all but function words. Trimmed, at most
-            `MAX_QUERY_BYTES` bytes of UTF-8, with 1 to `MAX_QUERY_WORDS` different words that say something.
-        scope: where alone to look; None: everywhere.
-        dry_run: compute and show what would be done, change nothing.
-        trust: of the one who asks.
+            matches if it has all of its words, or if it is the only one with all words except function words.
+            Trimmed, at most `MAX_QUERY_BYTES` bytes of UTF-8, with 1 to `MAX_QUERY_WORDS` different
+            significant words.
+        scope: the only scope to search; None: all.
+        dry_run: compute and report the changes; change nothing.
+        trust: of the caller.
         task_id: as of a `RememberRequest`.
-        digest: that a preview had: where something else would go now, nothing does. None: whatever is meant.
+        digest: of a preview: if the removals differ now, nothing is removed. None: no check.
     """
 
     query: str
@@ -62,13 +63,13 @@ class ForgetRequest:
 
 @dataclass(frozen=True, slots=True)
 class DreamRequest:
-    """What a caller wants tidied.
+    """A request to tidy the memory.
 
     Attributes:
-        scope: where alone; None: everywhere.
-        dry_run: compute and show what would be done, change nothing.
-        trust: of the one who asks; nothing above it is changed.
-        attended: whether somebody has asked for this dream; if not, its removals wait for the owner.
+        scope: the only scope; None: all.
+        dry_run: compute and report the changes; change nothing.
+        trust: of the caller; entries of a higher trust are not changed.
+        attended: whether a user requested this dream; if not, its removals wait for the owner's review.
         task_id: as of a `RememberRequest`.
         digest: as of a `ForgetRequest`.
     """

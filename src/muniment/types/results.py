@@ -1,7 +1,7 @@
-"""The results of operations, and the answers of the daemon: each class once.
+"""The results of operations, and the responses of the daemon: each class once.
 
-A member's meaning stands beside its type, for who reads this, for docs/http.md and for the OpenAPI document,
-which pydantic makes of these classes.
+The meaning of a member is written next to its type: for readers, for docs/http.md and for the OpenAPI
+document, which pydantic generates from these classes.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from muniment.types.documents import LOCAL, NEEDED, CodeOf, OpaqueType, ToldApar
 from muniment.types.keys import EntryKey
 
 MAX_KEPT: Final = 100
-"""Entries that a forget leaves alone of which an answer tells."""
+"""Retained entries of a forget that a response lists."""
 
 Kind = Literal["remember", "forget", "dream"]
 Status = Literal["queued", "running", "completed", "failed", "cancelled"]
 
 
-# -- what jobs did -----------------------------------------------------------------------------------
+# -- results of jobs ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens as the server counted them; zero where it did not say."""
+    """Tokens as counted by the server; zero if it did not count."""
 
     input_tokens: int = 0
     output_tokens: int = 0
 
     def plus(self, other: Usage) -> Usage:
-        """Both together."""
+        """Return the sum of both."""
         return Usage(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one turn took of the model.
+    """The cost of one turn of the model.
 
     Attributes:
-        seconds: from asking it to its answer, or to its failure.
-        usage: zero where it failed.
+        seconds: from the request to the response or failure.
+        usage: zero after a failure.
     """
 
     seconds: float
@@ -54,17 +54,17 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class SupersededEntry(WireAnswer):
-    """An entry that no longer holds: the fact stands in its place, under its path and id."""
+    """An outdated entry: the fact replaced it, under its path and id."""
 
-    noun = "what was superseded"
+    noun = "a superseded entry"
     path: str
-    id: Annotated[str, "Of its provenance; empty where it had none."]
+    id: Annotated[str, "Of its provenance; empty if it had none."]
     was: Annotated[str, "The beginning of its text, one line."] = field(default="", metadata=LOCAL)
 
 
 @dataclass(frozen=True, slots=True)
 class SimilarEntry(WireAnswer):
-    """An entry about the same that stays: the new entry is linked to it."""
+    """An entry about the same subject that stays: the new entry is linked to it."""
 
     noun = "a similar entry"
     path: str
@@ -77,9 +77,9 @@ class Change:
 
     Attributes:
         path: logical path.
-        kind: whether the file comes, changes or goes.
-        sha256_before: digest of what was there, None for a new file.
-        sha256_after: digest of what the change-set puts there, None for a file that goes.
+        kind: whether the file is created, modified or deleted.
+        sha256_before: digest of the old content, None for a new file.
+        sha256_after: digest of the new content, None for a deleted file.
         superseded: the entry that a fact replaced at this path.
     """
 
@@ -97,15 +97,15 @@ def superseded_by(changes: Sequence[Change]) -> tuple[SupersededEntry, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult(WireAnswer):
-    """The members of a result of every job that no document has.
+    """The local members of a result of every job.
 
-    A result of a client has the id of its task. All other members that no document has are empty there (0,
-    False, None), whatever the job did; the text of each says so.
+    A result of a client has the id of its task. All other local members are empty there (0, False, None) for
+    every job; the text of each states it.
     """
 
     noun = "a result"
-    task_id: Annotated[str, "What `undo` takes; the same over HTTP."] = field(default="", metadata=LOCAL)
-    status: Annotated[str, "Only `completed` wrote anything, and maybe nothing."] = field(
+    task_id: Annotated[str, "The argument of `undo`; the same over HTTP."] = field(default="", metadata=LOCAL)
+    status: Annotated[str, "Only `completed` may have written something."] = field(
         default="completed", metadata=LOCAL
     )
     policy: Annotated[str, "Its name; empty over HTTP."] = field(default="", metadata=LOCAL)
@@ -116,11 +116,11 @@ class JobResult(WireAnswer):
     ] = field(default=(), metadata=LOCAL)
     repeated: Annotated[
         bool,
-        "The task had committed before; this is what it did then. False over HTTP, see `TaskHandle`.",
+        "The task had committed before; this is its earlier result. False over HTTP, see `TaskHandle`.",
     ] = field(default=False, metadata=LOCAL)
-    error: Annotated[MunimentError | None, "Why it failed, with its stable code.", OpaqueType()] = field(
-        default=None, metadata=LOCAL
-    )
+    error: Annotated[
+        MunimentError | None, "The reason of the failure, with its stable code.", OpaqueType()
+    ] = field(default=None, metadata=LOCAL)
 
     def ending_json(self) -> dict[str, Any]:
         """Return the end of the document that the command prints."""
@@ -140,7 +140,7 @@ class JobResult(WireAnswer):
 
 
 def error_json(error: MunimentError | None) -> dict[str, Any]:
-    """Return the part of a document that says why it failed, and which review it waits for."""
+    """Return the part of a document with the failure and the pending review."""
     document: dict[str, Any] = {
         "error": None if error is None else {"code": error.code, "message": str(error)}
     }
@@ -151,7 +151,7 @@ def error_json(error: MunimentError | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberResult(JobResult):
-    """What a remember did."""
+    """The result of a remember."""
 
     summary: str
     files_touched: tuple[str, ...]
@@ -159,23 +159,25 @@ class RememberResult(JobResult):
     enforcement: Enforcement | None = None
     decided_by: str = field(default_factory=str)
     trust: Annotated[
-        Trust | None, "Of what was written; below the request's where a model used words of its own."
+        Trust | None, "Of the written text; below the request's if a model used its own words."
     ] = None
-    superseded: Annotated[tuple[SupersededEntry, ...], "What no longer holds."] = field(default_factory=tuple)
+    superseded: Annotated[tuple[SupersededEntry, ...], "The entries that the fact replaced."] = field(
+        default_factory=tuple
+    )
     similar: Annotated[
         tuple[SimilarEntry, ...],
-        "Entries about the same that stay, because the fact does not say that something changed.",
+        "Entries about the same subject that stay, because the fact does not state a change.",
     ] = field(default_factory=tuple)
-    notes: Annotated[tuple[str, ...], "What a person should know."] = field(default_factory=tuple)
-    expires: Annotated[str | None, "The last day on which it is shown, as the request said."] = None
+    notes: Annotated[tuple[str, ...], "Notices for the user."] = field(default_factory=tuple)
+    expires: Annotated[str | None, "The last day on which it is shown, as requested."] = None
     ends: Annotated[
-        str | None, "The last day on which it holds, by its own words; recall marks it as ended afterwards."
+        str | None, "The last day on which it applies, by its own text; recall marks it as ended afterwards."
     ] = None
     status: Annotated[
         Literal["completed", "dry_run", "failed", "cancelled"],
         "Only `completed` wrote, or found the fact known (`unchanged`).",
     ] = field(default="completed", metadata=LOCAL)
-    unchanged: Annotated[bool, "The fact was known already; False over HTTP."] = field(
+    unchanged: Annotated[bool, "The fact was already known; False over HTTP."] = field(
         default=False, metadata=LOCAL
     )
     missing_layers: Annotated[
@@ -184,11 +186,11 @@ class RememberResult(JobResult):
     ] = field(default=(), metadata=LOCAL)
     changes: Annotated[
         tuple[Change, ...],
-        "The change-set; of a dry run, what would have been committed; empty over HTTP.",
+        "The change set; of a dry run, the one that would be committed; empty over HTTP.",
     ] = field(default=(), metadata=LOCAL)
     detail: Annotated[
         str | None,
-        "The model's last words, fenced as data; None: not asked for, or none. None over HTTP.",
+        "The model's last words, fenced as data; None: not requested, or empty. None over HTTP.",
     ] = field(default=None, metadata=LOCAL)
 
     def as_json(self) -> dict[str, Any]:
@@ -212,14 +214,14 @@ class RememberResult(JobResult):
 
 
 class _OfFile(WireAnswer):
-    """Something in a file; it can be taken apart as the tuple of its members."""
+    """An item about a file; it can be unpacked as the tuple of its members."""
 
     __slots__ = ()
     path: str
 
     @property
     def file_path(self) -> str:
-        """The path, as clients of the contract know it."""
+        """Return the path, under its name in the contract."""
         return self.path
 
     def __iter__(self) -> Iterator[Any]:
@@ -231,44 +233,48 @@ class _OfFile(WireAnswer):
 
 @dataclass(frozen=True, slots=True, order=True)
 class RemovedEntry(_OfFile):
-    """An entry, or a part of one, that went; of a dry run, that would go."""
+    """A removed entry or part of one; of a dry run, one that would be removed."""
 
     noun = "a removed entry"
     topic: str
     summary: str
     path: str = field(metadata={"alias": "filePath"})
-    line: Annotated[int | None, "Where in the file what goes begins; without it all of it goes."] = None
-    text: Annotated[str | None, "The lines that go; without them all of the file."] = None
+    line: Annotated[
+        int | None, "The first removed line of the file; absent if the whole file is removed."
+    ] = None
+    text: Annotated[str | None, "The removed lines; absent if the whole file is removed."] = None
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class KeptEntry(_OfFile):
-    """An entry that was meant and stays."""
+    """An entry that matched and stays."""
 
-    noun = "a kept entry"
+    noun = "a retained entry"
     path: str = field(metadata={"alias": "filePath"})
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetResult(JobResult):
-    """What a forget did."""
+    """The result of a forget."""
 
     summary: str
     removed_entries: tuple[RemovedEntry, ...]
     touched_topics: tuple[str, ...]
     touched_scopes: tuple[str, ...]
-    kept: Annotated[
-        tuple[KeptEntry, ...], "What was meant and stays, the first of it; told to the owner alone."
-    ] = field(default_factory=tuple, metadata={"max_length": MAX_KEPT})
+    kept: Annotated[tuple[KeptEntry, ...], "The first matches that stay; only the owner gets them."] = field(
+        default_factory=tuple, metadata={"max_length": MAX_KEPT}
+    )
     near: Annotated[
-        tuple[str, ...], "Where nothing was meant, paths of entries that share a word with the query."
+        tuple[str, ...], "If nothing matches: paths of entries that share a word with the query."
     ] = field(default_factory=tuple)
-    notes: Annotated[tuple[str, ...], "What a person should know."] = field(default_factory=tuple)
-    digest: Annotated[str | None, "Of a dry run: names exactly what would go; absent: nothing would."] = None
+    notes: Annotated[tuple[str, ...], "Notices for the user."] = field(default_factory=tuple)
+    digest: Annotated[str | None, "Of a dry run: identifies the exact removals; absent without removals."] = (
+        None
+    )
     status: Annotated[
         Literal["completed", "preview", "failed", "cancelled"],
-        "Only `completed` removed anything, and maybe nothing.",
+        "Only `completed` may have removed something.",
     ] = field(default="completed", metadata=LOCAL)
     decided_by: Annotated[str, "`rules`, or the model's name; empty over HTTP."] = field(
         default="", metadata=LOCAL
@@ -287,21 +293,21 @@ class ForgetResult(JobResult):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What was found and what became of it, in numbers of entries unless said otherwise.
+    """The findings and changes of a dream, in numbers of entries unless stated otherwise.
 
     Attributes:
-        entries: looked at.
-        exact_duplicates: that say what another one says.
-        near_duplicates: that are alike to another one.
-        expired: whose time is over.
+        entries: checked.
+        exact_duplicates: with the same text as another one.
+        near_duplicates: similar to another one.
+        expired: after their last day.
         unreadable: that cannot be read.
-        broken_links: relative links to nothing, in numbers of links.
-        merged: removed because another one says it, or that it is no longer so; of a preview, that would be.
-        removed_expired: removed because their time is over; likewise.
-        ended: that no longer hold, as their words say; they stay.
-        rewritten: that were given a new text, which stands for others as well; likewise.
-        left: that one dream may not change any more; the next one may.
-        rejected: groups that changed meanwhile, and so were left alone.
+        broken_links: relative links without a target, in numbers of links.
+        merged: removed as duplicate or outdated; of a preview, that would be removed.
+        removed_expired: removed as expired; of a preview, that would be removed.
+        ended: that have ended by their own text; they stay.
+        rewritten: with a new text that replaces others too; of a preview, that would be rewritten.
+        left: beyond the limit of one dream; the next one may change them.
+        rejected: groups that changed in the meantime and were not changed by the dream.
     """
 
     entries: int = 0
@@ -320,22 +326,22 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DreamResult(JobResult):
-    """What a dream did."""
+    """The result of a dream."""
 
     summary: str
     touched_topics: tuple[str, ...]
     touched_scopes: tuple[str, ...]
-    deduped_entries: Annotated[int, "How many entries went because another one says the same."]
-    rejected: Annotated[int, "How many groups were left alone, since they changed meanwhile."] = field(
-        default_factory=int
-    )
+    deduped_entries: Annotated[int, "The number of entries that were removed as duplicate or outdated."]
+    rejected: Annotated[
+        int, "The number of groups that were skipped, since they changed in the meantime."
+    ] = field(default_factory=int)
     ended_entries: Annotated[
         int | None,
-        "How many entries no longer hold, as their words say; they stay until a person removes them.",
+        "The number of entries that have ended by their own text; they stay until a user removes them.",
     ] = None
     status: Annotated[
         Literal["completed", "preview", "failed", "cancelled"],
-        "Only `completed` changed anything, and maybe nothing.",
+        "Only `completed` may have changed something.",
     ] = field(default="completed", metadata=LOCAL)
     decided_by: Annotated[str, "`rules`, or the model's name; empty over HTTP."] = field(
         default="", metadata=LOCAL
@@ -356,11 +362,11 @@ class DreamResult(JobResult):
     kept: Annotated[
         tuple[KeptEntry, ...], "Entries that would have been removed, but may not be; empty over HTTP."
     ] = field(default=(), metadata=LOCAL)
-    notes: Annotated[tuple[str, ...], "What a person should know; empty over HTTP."] = field(
+    notes: Annotated[tuple[str, ...], "Notices for the user; empty over HTTP."] = field(
         default=(), metadata=LOCAL
     )
     digest: Annotated[
-        str | None, "Of a dry run: names exactly what would change; None: nothing would. None over HTTP."
+        str | None, "Of a dry run: identifies the exact changes; None without changes. None over HTTP."
     ] = field(default=None, metadata=LOCAL)
 
     def as_json(self) -> dict[str, Any]:
@@ -381,30 +387,31 @@ class DreamResult(JobResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskError(WireAnswer):
-    """Why a task failed."""
+    """The reason why a task failed."""
 
     noun = "an error"
     code: str
     message: str
     review_id: str | None = None
     paths: Annotated[
-        tuple[str, ...], "What was changed meanwhile; or some of what would be too much to forget."
+        tuple[str, ...],
+        "Files that changed in the meantime; or some of the matches if they are too many to forget.",
     ] = ()
-    meant: Annotated[int | None, "How much that is, where it is more than may be forgotten."] = None
-    limit: Annotated[int | None, "How much may be forgotten at once, where it is more."] = None
-    reason: Annotated[str | None, "If a model failed: its name and why, on one line."] = None
+    meant: Annotated[int | None, "The number of matches, if more than may be forgotten."] = None
+    limit: Annotated[int | None, "The number that may be forgotten at once, if exceeded."] = None
+    reason: Annotated[str | None, "If a model failed: its name and the reason, on one line."] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnyTask(WireAnswer):
-    """What is told of every task."""
+    """The members of every task."""
 
     task_id: str
-    status: Annotated[Status, "`cancelled` for whoever cancelled it; `failed` for everybody else."]
+    status: Annotated[Status, "`cancelled` for the client that cancelled it; `failed` for all others."]
     created_at: str
     updated_at: str
-    error: Annotated[TaskError | None, "Of a failed task alone."] = None
-    review_id: Annotated[str | None, "Of a task that waits for the owner's approval."] = None
+    error: Annotated[TaskError | None, "Only of a failed task."] = None
+    review_id: Annotated[str | None, "Of a task that waits for the owner's review."] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -414,7 +421,7 @@ class RememberTask(AnyTask):
     kind: Literal["remember"] = "remember"
     context_mode: ContextMode
     scope: str | None = None
-    result: Annotated[RememberResult | None, "Of a completed task alone."] = None
+    result: Annotated[RememberResult | None, "Only of a completed task."] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -423,7 +430,7 @@ class ForgetTask(AnyTask):
 
     kind: Literal["forget"] = "forget"
     scope: str | None = None
-    result: Annotated[ForgetResult | None, "Of a completed task alone."] = None
+    result: Annotated[ForgetResult | None, "Only of a completed task."] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -431,7 +438,7 @@ class DreamTask(AnyTask):
     """A task that tidies."""
 
     kind: Literal["dream"] = "dream"
-    result: Annotated[DreamResult | None, "Of a completed task alone."] = None
+    result: Annotated[DreamResult | None, "Only of a completed task."] = None
 
 
 ToldTask = Annotated[RememberTask | ForgetTask | DreamTask, ToldApartBy("kind")]
@@ -450,58 +457,60 @@ class TaskList(WireAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecalledEntry(WireAnswer):
-    """An entry that helps."""
+    """An entry that helps with a message."""
 
     noun = "a recalled entry"
-    id: Annotated[str, "What `exclude` takes: its path, and a digest of what it says now."]
+    id: Annotated[str, "For `exclude`: its path, and a digest of its current text."]
     path: str
     name: str
-    trust: Annotated[Trust, "Whom it comes from."]
+    trust: Annotated[Trust, "The trust of its author."]
     at: Annotated[str, "When it was written."]
-    text: Annotated[str, "What of it stands in the text of the answer."]
-    ended: Annotated[str | None, "The last day on which it held, if that has passed."] = None
-    key: Annotated[EntryKey | None, "Which entry it is, and what it said.", OpaqueType()] = field(
+    text: Annotated[str, "The part of it in the text of the response."]
+    ended: Annotated[str | None, "The last day on which it applied, if that has passed."] = None
+    key: Annotated[EntryKey | None, "The version of the entry.", OpaqueType()] = field(
         default=None, metadata=LOCAL
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recalled(WireAnswer):
-    """What of the memory helps with a message."""
+    """The entries of the memory that help with a message."""
 
     entries: Annotated[tuple[RecalledEntry, ...], "The best first."] = field(
         default_factory=tuple, metadata=NEEDED
     )
     text: Annotated[
-        str, "To be put before a model as it is: the entries, fenced as data. Empty without entries."
+        str, "The entries, fenced as data, to pass to a model unchanged. Empty without entries."
     ] = field(default_factory=str, metadata=NEEDED)
-    tokens: Annotated[int, "Of the text, about."] = field(default_factory=int, metadata=NEEDED)
-    abstained: Annotated[bool, "Nothing in the memory is about it but what was excluded."] = field(
+    tokens: Annotated[int, "Approximate number of the text."] = field(default_factory=int, metadata=NEEDED)
+    abstained: Annotated[bool, "The memory contains no matching entry except excluded ones."] = field(
         default_factory=bool, metadata=NEEDED
     )
     error: Annotated[
         MunimentError | None,
-        "Why it is empty; without it nothing went wrong.",
+        "The reason why it is empty, if an error occurred.",
         CodeOf(("managed_memory_unavailable", "deadline", "recall_failed")),
     ] = None
-    notes: Annotated[tuple[str, ...], "What the user should know."] = ()
-    withheld: Annotated[int, "How many were found that may not be shown."] = field(default=0, metadata=LOCAL)
-    is_repeat: Annotated[bool, "The conversation begins anew with it, as all was told long ago."] = field(
-        default=False, metadata=LOCAL
+    notes: Annotated[tuple[str, ...], "Notices for the user."] = ()
+    withheld: Annotated[int, "The number of found entries that may not be shown."] = field(
+        default=0, metadata=LOCAL
     )
+    is_repeat: Annotated[
+        bool, "The conversation restarts with it, since all entries were injected long ago."
+    ] = field(default=False, metadata=LOCAL)
 
     @property
     def keys(self) -> frozenset[EntryKey]:
-        """The keys of the entries."""
+        """Return the keys of the entries."""
         return frozenset(each.key for each in self.entries if each.key is not None)
 
 
-# -- the owner's -------------------------------------------------------------------------------------
+# -- for the owner -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review(WireAnswer):
-    """A change-set that waits for the owner."""
+    """A change set that waits for the owner's decision."""
 
     noun = "a review"
     review_id: str
@@ -513,39 +522,39 @@ class Review(WireAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewList(WireAnswer):
-    """What waits in this workspace."""
+    """The pending reviews of this workspace."""
 
     reviews: tuple[Review, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewShown(WireAnswer):
-    """A review, as it would be approved now."""
+    """A pending review as it would be approved now."""
 
     review_id: str
     text: str
-    digest: Annotated[str, "What an approval names."]
+    digest: Annotated[str, "An approval must contain it."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedResult(WireAnswer):
-    """The members of the result of an owner's commit that never leave the process."""
+    """The local members of the result of an owner's commit."""
 
     changes: tuple[Change, ...] = field(default=(), metadata=LOCAL)
 
     def effect_json(self) -> dict[str, Any]:
-        """Return the part of the document that says what was committed."""
+        """Return the part of the document with the committed changes."""
         changes = [{"path": change.path, "kind": change.kind} for change in self.changes]
         return {"changes": changes, **members(self, "touched_scopes notes")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewDecision(CommittedResult):
-    """What came of a decision about a review."""
+    """The result of a decision about a review."""
 
     review_id: str
     status: Literal["approved", "rejected"]
-    task_id: Annotated[str | None, "As which it was committed, where it was approved."] = None
+    task_id: Annotated[str | None, "The task of its commit, if it was approved."] = None
     files_touched: tuple[str, ...]
     touched_scopes: tuple[str, ...]
     notes: tuple[str, ...]
@@ -557,17 +566,17 @@ class ReviewDecision(CommittedResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoResult(CommittedResult):
-    """What an undo did."""
+    """The result of an undo."""
 
-    task_id: Annotated[str, "Of the undo; undo that to have the changes again."]
+    task_id: Annotated[str, "Of the undo; undo it to restore the changes."]
     undone: str
     files_touched: tuple[str, ...]
     touched_scopes: tuple[str, ...]
     notes: tuple[str, ...]
     status: Literal["completed", "failed", "cancelled"] = field(default="completed", metadata=LOCAL)
-    error: Annotated[MunimentError | None, "Why it failed, with its stable code.", OpaqueType()] = field(
-        default=None, metadata=LOCAL
-    )
+    error: Annotated[
+        MunimentError | None, "The reason of the failure, with its stable code.", OpaqueType()
+    ] = field(default=None, metadata=LOCAL)
 
     def as_json(self) -> dict[str, Any]:
         """Return the document that `undo --json` prints."""
@@ -580,7 +589,7 @@ class UndoResult(CommittedResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasePlan(WireAnswer):
-    """What an erasure would do; nothing was erased."""
+    """The plan of an erasure; nothing was erased."""
 
     status: Literal["preview"]
     files: tuple[str, ...]
@@ -592,7 +601,7 @@ class ErasePlan(WireAnswer):
     tasks: tuple[str, ...]
     copies: tuple[str, ...]
     not_covered: str
-    target: Annotated[str, "As it was asked for."] = field(default="", metadata=LOCAL)
+    target: Annotated[str, "As requested."] = field(default="", metadata=LOCAL)
 
     def as_json(self) -> dict[str, Any]:
         """Return the document that `erase --json` prints without `--yes`."""
@@ -604,7 +613,7 @@ class ErasePlan(WireAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EraseResult(WireAnswer):
-    """What an erasure did. It holds no name and no text."""
+    """The result of an erasure. It contains no name and no text."""
 
     status: Literal["erased"]
     task_id: str
@@ -628,12 +637,12 @@ class EraseResult(WireAnswer):
 
 
 Erasure = Annotated[ErasePlan | EraseResult, ToldApartBy("status")]
-"""What an erasure would do, or did."""
+"""The plan of an erasure, or its result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditHead(WireAnswer):
-    """The end of the chain of records, to be kept where nobody can change it with the ledger."""
+    """The end of the chain of records, to be stored where it cannot be changed together with the ledger."""
 
     head: str
     records: int
@@ -641,7 +650,7 @@ class AuditHead(WireAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained(WireAnswer):
-    """What the policy says to a verb on a path."""
+    """The decision of the policy about a verb on a path."""
 
     policy: str
     verdict: Literal["allow", "deny"]
@@ -652,21 +661,21 @@ class Explained(WireAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UiOpened(WireAnswer):
-    """Where the page is, and how to sign in there."""
+    """The address of the page, and a code to sign in."""
 
-    url: Annotated[str, "Of a name that is drawn anew at each start, below `localhost`."]
-    code: Annotated[str, "Signs in once. Put it behind `#`, or type it in; never into a query."] = field(
+    url: Annotated[str, "With a random name below `localhost`, new at each start."]
+    code: Annotated[str, "Signs in once. Put it after `#`, or type it in; never into a query."] = field(
         repr=False
     )
-    seconds: Annotated[int, "For how long the code works."]
+    seconds: Annotated[int, "The validity of the code."]
 
 
-# -- the daemon itself -------------------------------------------------------------------------------
+# -- the daemon --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature(WireAnswer):
-    """Something that this daemon can do."""
+    """A capability of this daemon."""
 
     since: Literal["v1"] = "v1"
     modes: tuple[ContextMode, ...] | None = None
@@ -675,7 +684,7 @@ class Feature(WireAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonLimits(WireAnswer):
-    """What a request, a lane and a task may take."""
+    """The limits of a request, a lane and a task."""
 
     content_bytes: int
     body_bytes: int
@@ -688,7 +697,7 @@ class DaemonLimits(WireAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtocolVersions(WireAnswer):
-    """Which versions of the contract are spoken."""
+    """The supported versions of the contract."""
 
     current: Literal["v1"] = "v1"
     supported: tuple[str, ...] = field(default_factory=lambda: ("v1",))
@@ -696,39 +705,39 @@ class ProtocolVersions(WireAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities(WireAnswer):
-    """What this daemon can do in a workspace, and its limits."""
+    """The capabilities of this daemon in a workspace, and its limits."""
 
     v: Literal[1] = 1
     protocol_versions: ProtocolVersions = ProtocolVersions()
-    mode: Annotated[Literal["http-bridge"], "Means nothing here; ask `features`."] = "http-bridge"
+    mode: Annotated[Literal["http-bridge"], "Without meaning here; use `features`."] = "http-bridge"
     version: str
     workspace: Annotated[str, "Its key, as in `/workspaces/{workspace}/memory/…`."]
-    features: Annotated[tuple[str, ...], "The names of what it can do."]
+    features: Annotated[tuple[str, ...], "The names of its capabilities."]
     feature_details: Annotated[Mapping[str, Feature], "More about some of them."]
     transports: tuple[str, ...] = field(default_factory=lambda: ("rest",))
-    model_services: Annotated[tuple[str, ...], "None: a client needs no model of the daemon."] = field(
-        default_factory=tuple
+    model_services: Annotated[tuple[str, ...], "Empty: a client does not need a model of the daemon."] = (
+        field(default_factory=tuple)
     )
     limits: DaemonLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health(WireAnswer):
-    """Whether the daemon runs."""
+    """The state of the daemon."""
 
     status: Literal["ok"] = "ok"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello(WireAnswer):
-    """That whoever answers knows a token."""
+    """The proof that the server knows a token."""
 
     proof: Annotated[str, "HMAC-SHA-256 by the token's key over the nonce and the address, hexadecimal."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness(WireAnswer):
-    """That it accepts tasks of each workspace, by key."""
+    """The readiness to accept tasks of each workspace, by key."""
 
     status: Literal["ready"] = "ready"
     workspaces: tuple[str, ...]

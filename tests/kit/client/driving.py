@@ -12,7 +12,7 @@ from kit.client.scripted import TOKEN, Scripted, proof
 from muniment.client import AsyncClient, AsyncTaskHandle, Client
 from muniment.client.exchange import HttpReply, Lost
 
-GONE = Lost("nobody takes the connection", may_have_arrived=False)
+GONE = Lost("the connection was refused or timed out", may_have_arrived=False)
 BROKEN = Lost("the connection ended early", may_have_arrived=True)
 KEY = f"work-{'0' * 32}"
 

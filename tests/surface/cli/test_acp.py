@@ -189,7 +189,7 @@ def test_acp_reports_broken_policy_and_stops_without_host(start, tmp_path, also_
     assert host.process.wait(SECONDS) == 0
     if not also_closed:
         note, *_, event = host.process.stderr.read().decode().splitlines()
-        assert re.fullmatch(r"note: .*takes no tasks yet.* \[policy_invalid\]", note)
+        assert re.fullmatch(r"note: .*accepts no tasks yet.* \[policy_invalid\]", note)
         assert '"host_gone"' in event
         assert '"BrokenPipeError"' in event
 

@@ -51,7 +51,10 @@ def use_scripted_model(monkeypatch, *steps):
 def test_remember_similar_fact_prints_the_older_path(muniment):
     saved, _ = muniment.lines("remember", "The replica is on port 5433")
     older = saved.removeprefix("saved (new): ")
-    assert muniment.lines("remember", "The replica is on port 5434")[1] == f"  similar, both kept: {older}"
+    assert (
+        muniment.lines("remember", "The replica is on port 5434")[1]
+        == f"  similar entry, not changed: {older}"
+    )
     document = muniment.document("remember", "The replica is on port 5435")
     assert older in [each["path"] for each in document["similar"]]
 
@@ -63,7 +66,7 @@ def test_remember_prints_expiry_or_end_date(muniment, roots):
             f"{FACT} until 2098-12-31",
             [],
             "ends",
-            "  ends on 2098-12-31, by its own words; after that, recall",
+            "  ends on 2098-12-31, according to its text; after that date recall",
         ),
     ):
         saved, *_, date_line, _ = muniment.lines("remember", fact, *option)
@@ -139,12 +142,16 @@ def test_invalid_command_line_exits_2_with_reason(muniment):
         *("remember a b", "remember a --nope", "nope", "show", "serve --port 70000", "policy lint"),
         *("policy explain strict read -x.md", "policy sign strict", "erase --verify - --yes"),
         *("erase", "erase user/a.md --verify -"),
-        *("recall | say what to recall", "recall \t | say what to recall", "recall x --limit=0 | --limit"),
+        *(
+            "recall | give a message or words to search for",
+            "recall \t | give a message or words to search for",
+            "recall x --limit=0 | --limit",
+        ),
         *("recall x --hook | from standard input", "recall --hook --json | from standard input"),
-        "doctor --model rules --policy strict | examine a model without it",
+        "doctor --model rules --policy strict | remove it to test a model",
         *("conformance --target elsewhere | is no target", "conformance --peer mcp= | is no target"),
-        "conformance --peer muniment | is named twice",
-        *("conformance --class nonsense | there is no class", "conformance --case x | there is no case"),
+        "conformance --peer muniment | is given twice",
+        *("conformance --class nonsense | unknown class", "conformance --case x | unknown case"),
         "conformance --jobs 0 | Invalid value for '--jobs'",
     ):
         line, _, message = row.partition(" | ")
@@ -191,7 +198,7 @@ def test_ctrl_c_exits_130_and_writes_nothing(muniment, tmp_path, monkeypatch):
     assert muniment.lines("remember", "-", code=130) == ["cancelled: nothing was written [cancelled]"]
     assert muniment.document("remember", "-", code=130)["status"] == "cancelled"
     assert photograph_memory() == before
-    assert muniment("history").stdout == "nothing was committed here yet\n"
+    assert muniment("history").stdout == "no changes were committed yet\n"
 
 
 def test_output_escapes_model_and_setting_values(muniment, roots, home, tmp_path, monkeypatch):
@@ -199,7 +206,7 @@ def test_output_escapes_model_and_setting_values(muniment, roots, home, tmp_path
     (failed,) = muniment.lines("remember", FACT, "--on-model-failure=fail", code=1)
     assert failed.startswith("not saved: the model failed; nothing was written")
     output = " ".join(muniment.lines("remember", FACT))
-    assert "note: the model scripted failed: the model failed; the rules filed the fact" in output
+    assert "note: the model scripted failed: the model failed; the rules stored the fact" in output
     for name in ("remember x", "ls", "tool"):
         output += " ".join(muniment.lines(*name.split(), "--root=us\x1b[2J\u202eer=/tmp", code=1))
     output += muniment("ls", f"--workspace={tmp_path}/\x1b[2J", bound=False).output
@@ -277,8 +284,8 @@ def test_invalid_model_settings_print_one_line_and_write_nothing(muniment, home,
     path, llm = "need the path of a file", " ".join(LLM)
     for message, arguments, environment in (
         ("give its address: --base-url URL, such as http://127.0.0.1:8080/v1", "--model=m", {}),
-        ("a model's name has 1 to 200 printable", f"--model=m\x1b[2J {LLM[1]}", {}),
-        ("auto, tools, json, text and decide", f"{llm} --protocol=xml", {}),
+        ("invalid model name: use 1 to 200 printable", f"--model=m\x1b[2J {LLM[1]}", {}),
+        ("auto, tools, json, text or decide", f"{llm} --protocol=xml", {}),
         *((f"{flag} is for a language model", f"{flag}={value}", {}) for flag, value in UNUSED.items()),
         ("--protocol is for a language model", "--model=rules --protocol=json", {}),
         *(("--base-url URL", "", {"MUNIMENT_MODEL": "m"}), (path, f"{llm} --api-key-file={CANARY}", {})),
@@ -350,9 +357,9 @@ def test_listing_escapes_names_and_titles_of_entries(muniment, hostile_names):
 @pytest.mark.usefixtures("hostile_names")
 def test_ls_lists_entries_and_skipped_files(muniment, roots):
     listed = muniment.lines("ls")
-    withheld = ["  user/good.md  held back (ansi)", "  user/title.md  held back (bidi)"]
+    withheld = ["  user/good.md  withheld (ansi)", "  user/title.md  withheld (bidi)"]
     assert listed[:4] == ["user: 3 entries", withheld[0], "  user/let-pass.md  a\\u{e000}b", withheld[1]]
-    assert sum(line.startswith("  passed over: user/") for line in listed) == 2
+    assert sum(line.startswith("  skipped: user/") for line in listed) == 2
     assert listed[-1] == "project: 0 entries"
     document = muniment.document("ls")
     entries = [(item["path"], item["held"]) for item in document["entries"]]
@@ -364,7 +371,7 @@ def test_ls_lists_entries_and_skipped_files(muniment, roots):
         assert muniment.lines("ls", f"project/{argument}") == ["project: 1 entry", f"  project/{path}  b"]
     assert "user" not in muniment("ls", "project").stdout
     assert muniment("ls", "/").exit_code == 1
-    message = "not listed: nothing is remembered at user/nope [not_found]"
+    message = "not listed: no entries at user/nope [not_found]"
     assert muniment.lines("ls", "user/nope", code=1) == [message]
 
 
@@ -384,7 +391,7 @@ def test_ls_keeps_notes_on_one_line_and_lists_unreadable_entry(muniment, monkeyp
         monkeypatch.setattr(owner, "view_of", Mock(return_value=fake_view))
         monkeypatch.setattr(owner, "verify", Mock(return_value=IndexCheck((text,), (text,))))
         first, second = f"  user/a.md  a {FORGED} (a {FORGED})", "  user/b.md  cannot be read"
-        passed = f"  passed over: user/c (a {FORGED})", "  user could not be read completely"
+        passed = f"  skipped: user/c (a {FORGED})", "  user could not be read completely"
         assert muniment.lines("ls", "user")[1:] == [first, second, *passed]
         notes = [f"note: {scope}/c: a {FORGED}" for scope in ("user", "project")] + 2 * [f"note: a {FORGED}"]
         assert muniment.lines("index", "verify", code=1) == notes + 2 * [f"a {FORGED}"]

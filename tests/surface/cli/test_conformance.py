@@ -50,7 +50,7 @@ def test_conformance_reports_peers_without_changing_result(muniment):
     for expected in (
         *("mcp: escaped: sym-write-file (symlink)", "mcp: leaked*: hard-read (hardlink)"),
         *("mcp, fake 1.0: claims: All operations are restricted", "command 2: not tried: FileNotFoundError"),
-        "  * outside of that: Directories that are exchanged",
+        "  * outside of the claims: Directories that are exchanged",
     ):
         assert expected in output
     assert lines[-1] == "muniment: passed: 4 held"

@@ -185,7 +185,7 @@ def test_import_names_skipped_files_and_folders(muniment, tmp_path):
         "._a.md",
     }
     lines = muniment.lines("import", tmp_path / "tree", "--dry-run")
-    assert "not taken: photo.png (not a text or JSON file)" in lines
+    assert "skipped: photo.png (not a text or JSON file)" in lines
 
 
 def test_import_after_bad_import_names_lost_description(muniment, tmp_path):

@@ -57,11 +57,11 @@ def test_doctor_on_full_system_reports_every_layer(doctor):
     system = rf"Linux {re.escape(os.uname().release)}, .* files are opened by (openat2|walk)$"
     assert re.match(system, lines[0])
     assert [line.split()[0] for line in lines[1:8]] == list(FenceLayer)
-    assert all(line.endswith(" holds") for line in lines[1:8] if "mdwe" not in line)
-    attempts = lines[lines.index("tried in throwaway workers:") + 1 :]
+    assert all(line.endswith(" active") for line in lines[1:8] if "mdwe" not in line)
+    attempts = lines[lines.index("tried in temporary workers:") + 1 :]
     assert re.match(r"  held +EPERM +read a file outside by its absolute path$", attempts[0])
     assert sum(line.startswith(("  held ", "  open ", "  not tried ")) for line in attempts) == len(ATTEMPTS)
-    open_attempt = r"open: a worker can learn the size of a file outside .*leaves it open"
+    open_attempt = r"open: a worker can read the size of a file outside .*does not stop it"
     assert any(re.match(open_attempt, line) for line in lines)
     summary = "enforcement full; policy hardened requires full: met"
     assert lines[-1].removesuffix(untried_suffix(attempts)) == summary
@@ -72,23 +72,23 @@ def test_doctor_with_missing_layer_prints_gap_and_advice(doctor, fake_findings, 
     for layer, attempt, advised in (
         ("landlock", "read a file outside", "landlock_restrict_self"),
         ("seccomp", "send a datagram", "CONFIG_SECCOMP_FILTER"),
-        ("limits", "take 1 GiB of memory", "prlimit64"),
+        ("limits", "allocate 1 GiB", "prlimit64"),
     ):
         fake_findings(f"without_{layer}")
         for policy, code, summary in (("strict", 0, "partial: met"), ("hardened", 1, "full: NOT met")):
             lines = doctor("--policy", policy, code=code)
-            missing = rf"  {layer} .*MISSING +the system answered ENOSYS; .*{advised}"
+            missing = rf"  {layer} .*MISSING +the system returned ENOSYS; .*{advised}"
             assert any(re.match(missing, line) for line in lines)
             open_line = rf"open: a worker can {attempt}.*: only {layer} stops it"
             assert any(re.fullmatch(open_line, line) for line in lines)
             assert lines[-1] == f"enforcement partial (missing: {layer}); policy {policy} requires {summary}"
-            advice = 'nothing runs here: mend what is MISSING, or take a policy that requires "partial"'
+            advice = 'no task runs here: enable the MISSING layers or use a policy that requires "partial"'
             assert (f"to do: with the policy hardened {advice}" in lines) == (code == 1)
     request.getfixturevalue("terminal")
     text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(doctor()))
     assert re.search(r"│ limits +│ yes +│ MISSING", text)
-    assert re.search(r"│ landlock +│ ABI \d+ +│ holds +│", text)
-    assert re.search(r"│ open +│ done +│ learn the size of a file outside", text)
+    assert re.search(r"│ landlock +│ ABI \d+ +│ active +│", text)
+    assert re.search(r"│ open +│ done +│ read the size of a file outside", text)
 
 
 def test_doctor_without_layers_reports_all_missing(doctor, fake_findings, muniment, monkeypatch):
@@ -100,7 +100,7 @@ def test_doctor_without_layers_reports_all_missing(doctor, fake_findings, munime
     assert all(each["verdict"] == "open" for each in document["attempts"])
     old = replace(look_around(), landlock_abi=3)
     monkeypatch.setattr("muniment.lab.attempts.offer.look_around", lambda: old)
-    assert "open: Landlock ABI 3 does not know TCP" in doctor()
+    assert "open: Landlock ABI 3 does not support TCP" in doctor()
 
 
 @needs_fence
@@ -123,7 +123,7 @@ def test_doctor_fails_on_broken_layer_and_counts_untried(doctor, fake_findings, 
     assert lines[-1] == "enforcement full; policy strict requires partial: met; 1 of 4 attempts NOT held"
     assert (
         lines[-2]
-        == "to do: something passed that should not: report it as SECURITY.md says, with what --json prints"
+        == "to do: an attempt succeeded that must not: report it as in SECURITY.md, with the --json output"
     )
     for number, code in ((3, 0), (4, 1)):  # It fails if nothing was tried.
         fake_findings(change=skip_findings)
@@ -132,12 +132,12 @@ def test_doctor_fails_on_broken_layer_and_counts_untried(doctor, fake_findings, 
 
 
 WITHHELD = {
-    "landlock_unknown": "offered no .*the system answered ENOSYS; it takes Linux 6.2 built with",
+    "landlock_unknown": "offered no .*the system returned ENOSYS; it requires Linux 6.2 built with",
     "landlock_switched_off": "offered no .*switched off; add landlock to .* boot parameter lsm=",
-    "landlock_not_entered": "offered ABI .*answered EPERM.* profile allow landlock_create_ruleset",
-    "landlock_pretended": "offered ABI .*accepted it and nothing came of it",
-    "seccomp_pretended": "offered yes .*accepted it and nothing came of it",
-    "seccomp_forbidden": "offered yes .*answered EPERM.* seccomp profile allow prctl",
+    "landlock_not_entered": "offered ABI .*returned EPERM.* profile allow landlock_create_ruleset",
+    "landlock_pretended": "offered ABI .*accepted it without effect",
+    "seccomp_pretended": "offered yes .*accepted it without effect",
+    "seccomp_forbidden": "offered yes .*returned EPERM.* seccomp profile allow prctl",
     "limits_pretended": None,  # The zygote itself fails then, and nothing runs.
 }
 

@@ -48,13 +48,13 @@ def test_doctor_names_used_form_and_better_form(doctor):
     lines, request_count = doctor(
         answer_by_form(tools=misbehaviours.NO_TOOLS["ollama"], json=ACTION, text=ACTION)
     )
-    assert lines[1].startswith("  tools no         T  the server answered 400: ")
-    advice_first = "--protocol json spares each run a request that is refused"
+    assert lines[1].startswith("  tools no         T  the server returned 400: ")
+    advice_first = "--protocol json saves each run one rejected request"
     assert (lines[-2:], request_count) == (["a run will use json", advice_first], 3)
     lines, _ = doctor(answer_by_form(tools=PROSE, json=ACTION, text=PROSE), code=1)
-    advice_json = "the model does not act in the form tools; run it with --protocol json"
+    advice_json = "the model ignores the form tools; run it with --protocol json"
     assert lines[-2:] == ["a run will use tools", advice_json]
-    advice = "the model did not act in any form that was tried; a larger one may, or --protocol decide"
+    advice = "the model ignored every form that was tried; use a larger model, or --protocol decide"
     assert doctor(always(PROSE), code=1)[0][-1] == advice
     refusing = answer_by_form(json=misbehaviours.NO_RESPONSE_FORMAT["openai"], text=DECISION)
     lines, request_count = doctor(refusing, "--protocol", "decide")
@@ -68,8 +68,8 @@ def test_doctor_stops_after_rejected_key(doctor):
             always(failure(401, f"bad {KEY}")), *flags, code=1, MUNIMENT_API_KEY=KEY
         )
         output = " ".join(lines)
-        assert "the server refused the key (401)" in output
-        assert "as it is now, no run can use this model" in output
+        assert "the server rejected the key (401)" in output
+        assert "with these settings, no run can use this model" in output
         assert (KEY in output, request_count) == (False, 1)
 
 
@@ -77,7 +77,7 @@ def test_doctor_reports_slow_server(doctor, monkeypatch):
     monkeypatch.setattr(command, "PROBE_SECONDS", 0.5)
     lines, request_count = doctor(always(raw(60.0)), code=1)
     output = " ".join(lines)
-    assert (output.count("no answer in time"), request_count, "no run can use" in output) == (3, 3, False)
+    assert (output.count("no response in time"), request_count, "no run can use" in output) == (3, 3, False)
     assert "the model was slow" in lines[-1]
 
 
@@ -92,7 +92,7 @@ def test_doctor_tries_next_form_after_slow_answer(doctor, monkeypatch):
 
 
 def test_doctor_needs_server_unless_model_is_rules(muniment):
-    rules = "rules: the embedded writer needs no server; name a language model with --model"
+    rules = "rules: the built-in rules need no server; to test a language model, use --model NAME"
     assert muniment.lines("doctor", "--model", "rules") == [rules]
     assert muniment.document("doctor", "--model", "rules")["forms"] == []
     assert "needs a server" in muniment.lines("doctor", "--model", "tiny", code=1)[0]

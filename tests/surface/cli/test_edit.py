@@ -73,10 +73,10 @@ def test_edit_saves_nothing_if_unchanged_or_editor_fails(
     assert muniment.document("edit", saved) == {"task_id": None, "path": saved, "notes": []}
     editor(OLD_FACT, NEW_FACT, code=3)
     (line,) = muniment.lines("edit", saved, code=1)
-    assert "ended with 3; nothing was saved, the copy is " in line
+    assert "exited with 3; nothing was saved; your text is in " in line
     editor(OLD_FACT, "my password is hunter2hunter2")
     lines = muniment.lines("edit", saved, code=1)
-    assert lines[0].startswith("note: what you wrote is kept in ")
+    assert lines[0].startswith("note: your text is saved in ")
     assert "[remember_refused]" in lines[1]
     editor(f"---\n{OLD_FACT}", "---\n ")
     assert muniment.failure("edit", saved) == "invalid_content"
@@ -95,7 +95,7 @@ def test_edit_saves_nothing_if_unchanged_or_editor_fails(
     for value in ("", "vi '"):
         monkeypatch.setenv("EDITOR", value)
         (line,) = muniment.lines("edit", saved, code=1)
-        assert line.startswith("not saved: no editor is named; set VISUAL or EDITOR")
+        assert line.startswith("not saved: no editor is configured; set VISUAL or EDITOR")
     assert entry_file(roots, saved).read_bytes() == before
 
 
@@ -127,5 +127,5 @@ def test_update_prints_outdated_fact_and_history(muniment):
     assert done == [["removed", path], ["new", path]]
     assert [line.split()[2:4] for line in muniment.lines("history", new)] == [["new", new]]
     assert muniment.lines("remember", "thanks!") == [
-        "nothing to keep: it is only thanks, a greeting, or a yes or no"
+        "nothing to remember: it is only thanks, a greeting, or a yes or no"
     ]

@@ -72,7 +72,7 @@ def test_dream_names_ended_entry_and_undo_restores_expired_one(muniment, roots):
     expired = f"---\nexpires: {PAST}\n---\nThe bar is closed\n"
     put(roots["user"], "gone.md", expired)
     output = muniment("dream").output
-    assert "ended, by its own words: user/over.md" in output
+    assert "ended, according to its text: user/over.md" in output
     assert "muniment forget user/over.md --yes" in output
     done = muniment.document("dream", "--yes")
     assert (done["ended_entries"], done["expired_entries"]) == (["user/over.md"], ["user/gone.md"])

@@ -57,7 +57,7 @@ FORMATS = {
 def test_import_recognizes_format_skips_known_and_undoes(muniment, tmp_path, name):
     make, count, body = FORMATS[name]
     source = make(tmp_path)
-    refused = {"entity billing-api": "nothing is said of it"} if name == "mcp-memory" else {}
+    refused = {"entity billing-api": "no observations and no relations"} if name == "mcp-memory" else {}
     dry = muniment.document("import", source, "--dry-run", code=int(bool(refused)))
     assert (dry["format"], dry["counts"]["imported"], list_entries(muniment)) == (name, count, {})
     done = muniment.document("import", source, code=int(bool(refused)))
@@ -203,7 +203,7 @@ def test_import_of_risky_text_waits_for_review_once(muniment, tmp_path):
     assert "The moon is full." in read_bodies(muniment)
     assert muniment.document("import", outside, "--trust=external")["counts"]["known"] == 1
     text = muniment.lines("import", tmp_path / "tree")
-    assert f"  to decide about what waits: muniment review show {pending_import['review']}" in text
+    assert f"  to decide about it: muniment review show {pending_import['review']}" in text
 
 
 # -- rejections ----------------------------------------------------------------------------------------
@@ -250,8 +250,8 @@ def test_import_with_redact_policy_redacts_texts_and_titles(muniment, tmp_path):
 
 
 NAMES = {
-    "rules\u202emd.md": "its name holds what does not show",
-    "zero\u200bwidth.md": "its name holds what does not show",
+    "rules\u202emd.md": "the name contains invisible characters",
+    "zero\u200bwidth.md": "the name contains invisible characters",
     "MEM\u039fRY.md": "looks like MEMORY.md",
     "pinned/rule.md": "rule 'pinned'",
 }
@@ -272,7 +272,7 @@ def test_import_rejects_hostile_names_and_takes_the_rest(muniment, tmp_path):
     )
     lines = muniment.lines("import", tmp_path / "tree", "--from=markdown", code=1)
     assert not [line for line in lines if "\u202e" in line or "\u200b" in line]
-    assert any(line.startswith("refused: pinned/rule.md (") for line in lines)
+    assert any(line.startswith("rejected: pinned/rule.md (") for line in lines)
 
 
 def make_tar(path, *members):
@@ -416,7 +416,7 @@ def test_import_over_quota_takes_what_fits(muniment, tmp_path):
     done = muniment.document("import", source, "--scope=user", f"--policy={policy}", code=1)
     assert (done["counts"]["imported"], done["counts"]["refused"]) == (5, 7)
     assert len(list_entries(muniment)) == 5
-    assert {"user may hold 5 files; forget some first"} == set(read_reasons(done).values())
+    assert {"user may have at most 5 files; forget some first"} == set(read_reasons(done).values())
 
 
 def test_import_with_one_full_folder_fills_the_others(muniment, tmp_path):
@@ -448,12 +448,10 @@ def test_import_rejects_rest_if_review_queue_is_full(muniment, tmp_path, monkeyp
 
 def test_import_rejects_expired_facts_and_forbidden_writes(muniment, tmp_path):
     ended = put(tmp_path, "m.json", '[{"id": "1", "memory": "Tea is free", "expiration_date": "2020-01-01"}]')
-    assert read_reasons(muniment.document("import", ended, code=1)) == {
-        "memory 1": "it expired: it was shown until 2020-01-01"
-    }
+    assert read_reasons(muniment.document("import", ended, code=1)) == {"memory 1": "expired on 2020-01-01"}
     policy = write(tmp_path / "reading.toml", None, allow("/**"), extends=("strict",))
     done = muniment.document("import", sources.mem0(tmp_path), f"--policy={policy}", code=1)
-    assert set(read_reasons(done).values()) == {"nothing may be written here"}
+    assert set(read_reasons(done).values()) == {"no scope here allows writes"}
     lasting = put(
         tmp_path, "l.json", '[{"id": "1", "memory": "Tea is free", "expiration_date": "2999-01-01"}]'
     )
@@ -485,9 +483,9 @@ def test_import_of_export_never_replaces_entry_or_id(muniment, tmp_path, roots):
     )
     done = muniment.document("import", other, code=1)
     assert read_reasons(done) == {
-        "user/a.md": "user/a.md is there already, with another text or another trust",
-        "user/b.md": "an entry with its id is there already, with another text or trust",
-        "user/A.md": "user/A.md is there already, with another text or another trust",
+        "user/a.md": "user/a.md already exists with another text or trust",
+        "user/b.md": "an entry with its id already exists with another text or trust",
+        "user/A.md": "user/A.md already exists with another text or trust",
         "user/d.md": read_reasons(done)["user/d.md"],
         "nowhere/f.md": read_reasons(done)["nowhere/f.md"],
     }
@@ -508,7 +506,7 @@ def test_import_commits_in_batches_and_names_conflicts(muniment, tmp_path, roots
     monkeypatch.setattr(importing, "commit", commit_after_other)
     done = muniment.document("import", write_rows(tmp_path, 10), code=1)
     assert (done["counts"]["imported"], len(done["task_ids"])) == (9, 3)
-    assert read_reasons(done) == {"memory m1": "somebody wrote there meanwhile; import it again"}
+    assert read_reasons(done) == {"memory m1": "another process wrote there meanwhile; import it again"}
     assert files[0].read_text() == "by hand\n"
     muniment.document("undo", done["task_ids"][1])
     assert len(list_entries(muniment)) == 6, "one of them was written manually"
@@ -592,7 +590,7 @@ def test_json_elements_are_equal_for_any_block_size(size):
 def test_json_elements_reject_other_values(text):
     with pytest.raises(ValueError, match=r"^not "):
         list(elements([text]))
-    with pytest.raises(ValueError, match="more than 4 bytes"):
+    with pytest.raises(ValueError, match="larger than 4 bytes"):
         list(elements([b'[{"a":', b'"bcd"}]'], limit=4))
 
 

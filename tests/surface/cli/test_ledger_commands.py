@@ -51,10 +51,10 @@ def make_pending_review(roots, home, text="waits\n"):
 @pytest.mark.usefixtures("at_work")
 def test_read_commands_create_nothing_before_first_commit(muniment, home):
     for bound in (True, False):
-        assert muniment.lines("history", bound=bound) == ["nothing was committed here yet"]
+        assert muniment.lines("history", bound=bound) == ["no changes were committed yet"]
         assert muniment.lines("audit", "verify")[0].startswith("0 records")
-        assert muniment.lines("review", "list", bound=bound) == ["nothing waits"]
-    assert muniment.lines("ls", bound=False) == ["user: nothing yet", "project: nothing yet"]
+        assert muniment.lines("review", "list", bound=bound) == ["no pending reviews"]
+    assert muniment.lines("ls", bound=False) == ["user: no entries yet", "project: no entries yet"]
     assert muniment.lines("index", "verify", bound=False) == ["the indexes are correct"]
     assert muniment.lines("index", "rebuild", bound=False) == ["the indexes are rebuilt"]
     nothing = "not shown: nothing is remembered in user yet [not_found]"
@@ -65,7 +65,7 @@ def test_read_commands_create_nothing_before_first_commit(muniment, home):
 def test_why_prints_origin_and_manual_edit(muniment, saved, roots):
     task, path = saved
     lines = muniment.lines("why", path)
-    assert lines[0] == f"{path} is as this task left it; trust owner"
+    assert lines[0] == f"{path} is unchanged since this task; trust owner"
     assert lines[1].startswith(f"  task {task} (remember), 20")
     assert lines[2].startswith("  decided by rules, trust owner, policy strict@")
     assert lines[3].endswith(" (a keyed digest)")
@@ -109,7 +109,7 @@ def test_show_and_why_print_versions_and_removals(muniment, saved, roots, monkey
     assert muniment.lines("show", f"{path}@{undone}") == [f"{undone} removed {path}"]
     assert muniment.document("show", f"{path}@{undone}")["content"] is None
     monkeypatch.setattr(ledger, "MAX_STEPS", 1)
-    assert "these are the newest 1" in muniment("history").stdout
+    assert "only the newest 1" in muniment("history").stdout
     assert muniment.document("history")["complete"] is False
 
 
@@ -120,13 +120,13 @@ def test_review_is_listed_shown_and_approved_by_digest(muniment, roots, home):
     review, review_digest = make_pending_review(roots, home)
     one, two = muniment.lines("review", "list")
     assert one.startswith(f"{review}: edit of user/n.md, ")
-    assert two == "  because it comes from outside"
+    assert two == "  reason: it comes from outside"
     (listed,) = muniment.document("review", "list")["reviews"]
     assert (listed["review_id"], listed["paths"]) == (review, ["user/n.md"])
     assert muniment("review", "show", review).stdout.endswith(f"digest {review_digest}\n")
     assert muniment.document("review", "show", review)["digest"] == review_digest
     assert muniment.failure("review", "approve", review, "--digest", "0" * 64) == "review_changed"
-    undo_line = f"  to take it back: muniment undo approve:{review}"
+    undo_line = f"  to undo it: muniment undo approve:{review}"
     lines = muniment.lines("review", "approve", review, "--digest", review_digest)
     assert lines == ["approved (new): user/n.md", undo_line]
     assert (roots["user"] / "n.md").read_text() == "waits\n"
@@ -151,7 +151,7 @@ def test_review_approval_on_terminal_uses_shown_version(muniment, roots, home, m
 
 def test_review_approval_without_terminal_requires_yes(muniment, roots, home, tmp_path):
     make_pending_review(make_roots(tmp_path / "other"), home)
-    assert muniment.lines("review", "list") == ["nothing waits", "1 more wait in other workspaces"]
+    assert muniment.lines("review", "list") == ["no pending reviews", "1 more in other workspaces"]
     assert muniment.document("review", "list") == {"reviews": [], "elsewhere": 1}
     review, _ = make_pending_review(roots, home)
     unconfirmed = muniment("review", "approve", review, stdin="y\n")
@@ -175,7 +175,7 @@ def test_review_approval_without_terminal_requires_yes(muniment, roots, home, tm
 def test_audit_verifies_chain_and_stored_head(muniment, saved, home, tmp_path):
     task, path = saved
     lines = muniment.lines("audit", "verify")
-    assert lines[0] == "1 records, none edited, removed or added by anybody without the key"
+    assert lines[0] == "1 records; none was edited, removed or added without the key"
     assert "--head-file" in " ".join(lines)
     head_file = put(tmp_path, "head", muniment("audit", "head").stdout)
     document = muniment.document("audit", "verify", "--head-file", head_file)
@@ -214,16 +214,18 @@ def test_erase_shows_plan_and_applies_it_only_with_yes(muniment, saved, roots, h
         Lane(state, "w").submit(NewTask("remember", {"content": FACT}, Originator("owner"), {}))
     before = photograph(*roots.values())
     first, second, third, *_, open_, last = lines = muniment.lines("erase", path)
-    assert [first, second] == [f"would be erased, for good: {path}", f"  the file {path}"]
-    assert third == "  1 versions in the history; undo and show will say that they were erased"
-    assert "  what 1 tasks of the daemon were asked and say; those that wait will fail" in lines
-    assert last == f"nothing was erased yet; to do it: muniment erase {path} --yes"
+    assert [first, second] == [f"would be erased permanently: {path}", f"  the file {path}"]
+    assert third == "  1 versions in the history; undo and show will report them as erased"
+    assert "  requests and results of 1 daemon tasks; waiting tasks will fail" in lines
+    assert last == f"nothing was erased; to erase it: muniment erase {path} --yes"
     assert "not covered: " in open_
     assert photograph(*roots.values()) == before
     plan = muniment.document("erase", path)
     assert (plan["files"], plan["lane_tasks"]) == ([path], 1)
     done = muniment("erase", path, "--yes").stdout
-    assert done.startswith(f"erased: {path} (1 files, 2 versions, 0 reviews, what 2 records said)\n")
+    assert done.startswith(
+        f"erased: {path} (1 files, 2 versions, 0 reviews, the content of 2 audit records)\n"
+    )
     assert "not covered: " in done
     assert not (roots["user"] / path.removeprefix("user/")).exists()
     assert muniment.failure("show", f"{path}@{task}") == muniment.failure("undo", task) == "erased"
@@ -243,9 +245,7 @@ def test_erase_lists_reviews_copies_and_older_versions(muniment, saved, roots, h
     output = muniment("erase", task).stdout
     assert "  review r" in output
     assert "  the copy ledger.db.version-1, " in output
-    assert (
-        other == path or f"  among them older versions of {other}, which hold a piece of the text" in output
-    )
+    assert other == path or f"  including older versions of {other} that contain part of the text" in output
     receipt = muniment.document("erase", task, "--yes")
     assert (receipt["status"], receipt["reviews"]) == ("erased", 1)
     assert path not in json.dumps(receipt)
@@ -256,11 +256,11 @@ def test_erase_verify_lists_remains_until_none_are_left(muniment, saved, roots, 
     text = put(tmp_path, "text", FACT)
     (roots["user"] / path.removeprefix("user/")).unlink()
     output = " ".join(muniment.lines("erase", "--verify", text, code=1))
-    assert ("ledger.db" in output, "delete copies of your own" in output) == (True, True)
+    assert ("ledger.db" in output, "delete your copies" in output) == (True, True)
     assert muniment.document("erase", "--verify", text, code=1)["left"]
     assert muniment("erase", path, "--yes").exit_code == 0
     lines = muniment.lines("erase", "--verify", "-", stdin=FACT)
-    assert lines[0] == "nothing of it is left there but what entries still say"
+    assert lines[0] == "no remains found, except in existing entries"
     assert muniment.document("erase", "--verify", text)["left"] == {}
     assert muniment.failure("erase", "--verify", tmp_path / "none") == "config_invalid"
 

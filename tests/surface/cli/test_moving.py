@@ -94,7 +94,7 @@ def test_export_import_roundtrip_is_identical(home, other, tmp_path, kind):
 def test_import_of_owner_export_has_agent_trust_by_default(home, other, tmp_path):
     home("export", "--to", tmp_path / "a.tar")
     output = other("import", tmp_path / "a.tar").stdout
-    assert "4 entries say that they are trusted more than agent" in output
+    assert "4 entries claim more trust than agent" in output
     assert {each["trust"] for each in other.document("ls")["entries"]} == {"agent"}
     path = next(each["path"] for each in other.document("ls")["entries"] if "dark" in each["path"])
     assert '"trust": "agent"' in other.document("show", path)["content"]
@@ -268,7 +268,7 @@ def test_restore_leaves_ambiguous_config_binding_to_user(tmp_path, config):
     done = backing.BackedUp()
     put(tmp_path / "beside", "restored/user/a.md")
     backing._bind_anew(tmp_path / "beside", tmp_path / "new", done, Patience(math.inf))
-    assert done.notes == [f'bind it in config.toml: [roots] user = "{tmp_path}/new/restored/user"']
+    assert done.notes == [f'add to config.toml: [roots] user = "{tmp_path}/new/restored/user"']
     assert (tmp_path / "beside" / "config.toml").read_text() == config.format(tmp_path / "team", "y")
 
 

@@ -24,7 +24,7 @@ def test_pin_moves_entry_and_pin_again_restores_it(muniment, saved, roots):
     assert line == f"pinned: {pinned}"
     assert not (roots["user"].parent / saved).exists()
     assert FACT in (roots["user"].parent / pinned).read_text()
-    task = how.removeprefix("  to take it back: muniment undo ")
+    task = how.removeprefix("  to undo it: muniment undo ")
     assert task in muniment.lines("history", pinned)[0]
     document = muniment.document("pin", pinned)
     assert document.pop("task_id").startswith("edit-")

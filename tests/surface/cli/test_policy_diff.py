@@ -49,32 +49,35 @@ def test_diff_proves_narrowing_and_explains_widening(write_pair, diff):
     old, new = write_pair(READS, READS + DENY)
     small, large = load_policy(new).label, load_policy(old).label
     first, path, why = diff(old, new, code=0)
-    assert first == f"proved: {small} grants nothing that {large} does not"
+    assert first == f"proved: {small} allows nothing that {large} denies"
     assert path.startswith("  narrower  read  user/secret/")
-    assert why.strip() == f"the deny rule 'd', pattern 'secret/' ({new}:13), denies it now"
+    assert why.strip() == f"the deny rule 'd', pattern 'secret/' ({new}:13), now denies it"
     assert len(diff(old, old, code=0)) == 1
     first, path, why, how, heading = diff(new, old, code=1)
-    assert first == f"WIDER: {large} grants what {small} does not"
+    assert first == f"WIDER: {large} allows requests that {small} denies"
     assert path.startswith("  wider     read  user/secret/")
     assert why.strip() == f"the deny rule 'd', pattern 'secret/' ({new}:13), no longer denies it"
-    assert how == "to accept it, add to a file that you name with --accepted, with who agreed and why:"
+    assert (
+        how
+        == "to accept it, add this heading to a file given with --accepted, with the approver and the reason:"
+    )
     assert heading == heading_line(new, old)
 
 
 def test_diff_names_cause_and_line_for_each_direction(write_pair, diff, tmp_path):
     old, new = write_pair(READS, READS.replace('"r"', '"s"').replace("/user/**", "/user/a/*"))
     cause = f"the allow rule 'r', pattern '/user/**' ({old}:9)"
-    assert f"{cause}, no longer grants it" in diff(old, new, code=0)[2]
-    assert f"{cause}, grants it now" in diff(new, old, code=1)[2]
+    assert f"{cause}, no longer allows it" in diff(old, new, code=0)[2]
+    assert f"{cause}, now allows it" in diff(new, old, code=1)[2]
     everywhere = READS.replace("/user", "/*")
     old, new = write_pair(everywhere, everywhere, scopes="[scopes]\nuser = {}\nteam = {}\n")
-    assert f"            the scope 'team' ({new}:6) is declared now" in diff(old, new, code=1)
-    assert f"            the scope 'team' ({new}:6) is declared no longer" in diff(new, old, code=1)
+    assert f"            the scope 'team' ({new}:6) is now declared" in diff(old, new, code=1)
+    assert f"            the scope 'team' ({new}:6) is no longer declared" in diff(new, old, code=1)
     mother = write(tmp_path / "new" / "mother.toml", body=SCOPES + READS.replace("/user/**", "/user/a"))
     old, new = write_pair(READS, READS, extends=["./mother.toml"])
-    cause = f"            the file 'mother' ({mother}), which denies it, is part of the policy"
-    assert f"{cause} no longer" in diff(new, old, code=1)
-    assert diff(old, new, code=0)[2] == f"{cause} now"
+    cause = f"            the file 'mother' ({mother}), which denies it, is"
+    assert f"{cause} no longer part of the policy" in diff(new, old, code=1)
+    assert diff(old, new, code=0)[2] == f"{cause} now part of the policy"
     old, new = write_pair(
         READS + "[limits]\nturns = 3\nseconds = 9\n", READS + "[limits]\nturns = 4\nseconds = 8\n"
     )

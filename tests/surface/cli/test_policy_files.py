@@ -33,11 +33,11 @@ def test_lock_names_every_policy_and_skipped_file(folder, policy, tmp_path):
     path = folder / LOCK_NAME
     base, own = digest(folder, "base"), digest(folder, "own")
     table = [f"  base  —         → {base[:8]}…", f"  own   —         → {own[:8]}…"]
-    expected = ["skipped invariants.toml: it is no policy", *table, f"locked 2 policies: {path}"]
+    expected = ["skipped invariants.toml: not a policy", *table, f"locked 2 policies: {path}"]
     assert policy.lines("lock", folder) == expected
     assert read_lock(path) == {"base": base, "own": own}
     assert [path.name for path in folder.iterdir() if path.suffix != ".toml"] == [LOCK_NAME]
-    assert policy.lines("lock", folder)[-1] == f"locked 2 policies, as before: {path}"
+    assert policy.lines("lock", folder)[-1] == f"locked 2 policies, unchanged: {path}"
     write(folder / "base.toml", body=NARROW)
     (folder / "own.toml").unlink()
     now = digest(folder, "base")
@@ -51,7 +51,7 @@ def test_lock_names_every_policy_and_skipped_file(folder, policy, tmp_path):
 
 
 def test_lock_check_writes_nothing_and_stale_lock_blocks_show(folder, policy):
-    path, run = folder / LOCK_NAME, f"look at what changed, then run: muniment policy lock {folder}"
+    path, run = folder / LOCK_NAME, f"check the changes, then run: muniment policy lock {folder}"
     assert policy.lines("lock", folder, "--check", code=1)[-1].endswith(f"is not current; {run}")
     assert not path.exists()
     policy("lock", folder)
@@ -85,7 +85,7 @@ def test_lock_rejects_invalid_policy_and_unwritable_file(folder, policy, tmp_pat
     (folder / LOCK_NAME).mkdir()
     assert "cannot be written" in policy.lines("lock", folder, code=1)[-1]
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
-    assert "is no folder" in policy.lines("lock", tmp_path / "nothing", code=1)[-1]
+    assert "is not a folder" in policy.lines("lock", tmp_path / "nothing", code=1)[-1]
 
 
 # -- sign and verify -----------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def test_effective_policy_names_source_of_every_value(policy, tmp_path):
     assert lines[0] == f"{document['label']}  {document['digest']}"
     rule = {"  deny   no: create delete list modify read  (child:6)", "         # not here"}
     scope = "  user  trust workspace (child)  commit review (parent)"
-    assert {"layer child: every layer has to grant", "         secret/", *rule, scope} <= set(lines)
+    assert {"layer child: every layer must allow a request", "         secret/", *rule, scope} <= set(lines)
     rows = [line for line in lines if line.startswith("  limits.")]
     assert (rows[0].endswith("(child:13)"), len({row.index("(") for row in rows})) == (True, 1)
     assert any(line.startswith("  content.reject") and "ansi bidi" in line for line in lines)

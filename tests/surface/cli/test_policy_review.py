@@ -25,10 +25,10 @@ HOSTILE = "a\x1b[2J\n\u202eWIDER\x07.md"
 
 def test_lint_prints_place_code_problem_and_fix(own, policy):
     path = own(TESTED)
-    assert policy.lines("lint", path) == [f"{path}: nothing to say"]
+    assert policy.lines("lint", path) == [f"{path}: no findings"]
     own(READ)
     fix = "    fix: add a [[test]] with a path that it matches"
-    assert policy.lines("lint", path) == [f"{path}:6: I501 allow[r]: is reached by no inline test", fix]
+    assert policy.lines("lint", path) == [f"{path}:6: I501 allow[r]: is not used by any inline test", fix]
     own(READ.replace("/user/**", "*.md"))
     problem = f"{path}:9: E205 allow[r]: pattern '*.md' is not anchored"
     assert policy.lines("lint", path, code=1)[0].startswith(problem)
@@ -78,26 +78,26 @@ def test_lint_of_hostile_file_escapes_output(own, policy, tmp_path):
 
 def test_explain_prints_decision_rule_and_reason(own, policy, tmp_path):
     path = own(READ + DENY)
-    grants = f"  allow r                        matches by '/user/**'  ({path}:9)"
+    grants = f"  allow r                        matches '/user/**'  ({path}:9)"
     denies = "  deny  d                        {}  ({}:14)"
     assert policy.lines("explain", path, "read", "/memories/user/secret/a.md") == [
         *("DENY  read user/secret/a.md: by the rule 'd' of the layer 'own'", "  why             not here"),
-        f"  the model       is told: {FORBIDDEN}",
-        "  the operator    refused: denied by rule 'd' of layer 'own'; the run goes on",
-        *(grants, denies.format("matches by 'secret/'", path)),
+        f"  the model       receives: {FORBIDDEN}",
+        "  the operator    refused: denied by rule 'd' of layer 'own'; the run continues",
+        *(grants, denies.format("matches 'secret/'", path)),
     ]
-    verdict = "ALLOW  read user/a.md: every layer grants it"
+    verdict = "ALLOW  read user/a.md: every layer allows it"
     expected = [verdict, grants, denies.format("does not match", path)]
     assert policy.lines("explain", path, "read", "user/a.md") == expected
     line = policy.lines("explain", path, "list", "user/a.md")[0]
-    assert line == "DENY  list user/a.md: nothing in the layer 'own' grants it"
+    assert line == "DENY  list user/a.md: no rule of the layer 'own' allows it"
     escape, model, operator, *_ = policy.lines("explain", path, "read", "../a.md")
     assert escape.startswith("DENY  read ../a.md: by the rule 'name' of the layer 'grammar'")
-    assert model == "  the model       is told nothing: the run ends"
+    assert model == "  the model       receives no message: the run ends"
     assert "remember_path_escape" in operator
     mother = write(tmp_path / "mother.toml", body=SCOPES + READ + DENY)
     lines = policy.lines("explain", own(READ, extends=["./mother.toml"]), "read", "user/x")
-    assert denies.format("matches by 'x'", mother) in lines
+    assert denies.format("matches 'x'", mother) in lines
 
 
 def test_explain_json_names_place_of_every_rule(own, policy, monkeypatch):
@@ -114,7 +114,7 @@ def test_explain_json_names_place_of_every_rule(own, policy, monkeypatch):
         found = policy.document("explain", path, act, "user/x")
         assert (found["act"], found["rule"]) == (act, "name" if act == "create" else "default")
     granted = policy.document("explain", path, "read", "/memories/user/a.md")
-    assert (granted["path"], granted["operator_is_told"]) == ("user/a.md", "nothing: it is granted")
+    assert (granted["path"], granted["operator_is_told"]) == ("user/a.md", "no message: it is granted")
     monkeypatch.setattr("muniment.policy.tables.line_of", lambda *_: None)
     assert policy.lines("explain", path, "read", "user/a.md")[1].endswith(f"({path})")
     assert command.place_of([], "request", "deny", "r", None) == "request"
@@ -137,7 +137,7 @@ def test_explain_escapes_any_input_on_one_line(own, policy):
         assert [line for line in lines if not line.startswith("  ")] == lines[:1]
         found = json.loads(policy("explain", "--json", path, "read", "--", path_argument).stdout)
         assert found["asked"] == path_argument
-    message = "there are list, read, create, modify, delete, removal [config_invalid]"
+    message = "use one of list, read, create, modify, delete, removal [config_invalid]"
     for verb in ("write", "*", "", "READ", HOSTILE, "\udcff"):
         (line,) = policy.lines("explain", path, verb, "user/a.md", code=1)
         assert (line.startswith("not explained: "), line.endswith(message)) == (True, True)
@@ -147,14 +147,14 @@ def test_explain_escapes_any_input_on_one_line(own, policy):
 
 
 def test_policy_test_detects_failures_and_unnoticed_mutants(own, policy, monkeypatch):
-    tally = "weakened in 2 ways: {} caught, 0 equivalent, {} survived, 0 undecided"
+    tally = "2 weakened variants: {} caught, 0 equivalent, {} survived, 0 undecided"
     path = own(TESTED + SECRET + CHECK.format("read", "user/secret/a", "deny"))
-    assert policy.lines("test", path) == [f"{path}: 2 tests, all hold; {tally.format(2, 0)}"]
+    assert policy.lines("test", path) == [f"{path}: 2 tests, all passed; {tally.format(2, 0)}"]
     own(READ + SECRET)
     lines = policy.lines("test", path, code=1)
-    notice = f"{path}:14: no test notices deny[d] without pattern 'secret/'"
-    assert lines[:2] == [notice, "    fix: correct the rule if it is idle, or add"]
-    assert lines[-1].endswith(f"0 tests, all hold; {tally.format(0, 2)}")
+    notice = f"{path}:14: no test detects deny[d] without pattern 'secret/'"
+    assert lines[:2] == [notice, "    fix: correct the rule if it has no effect, or add"]
+    assert lines[-1].endswith(f"0 tests, all passed; {tally.format(0, 2)}")
     suggestion = "\n".join(lines[2:6]) + "\n"
     assert suggestion.split()[0] == "[[test]]"
     own(READ + SECRET + suggestion)
@@ -219,7 +219,7 @@ def test_prove_reports_proof_or_counterexample(own, write_invariants, policy):
     never = {"id": "no-x", "kind": "never", "why": "because\n\x1bso", "status": "broken", "reason": ""}
     assert found["findings"][path] == [never | {"witnesses": [{"act": "read", "path": "user/x"}]}]
     never, why, separate_line = policy.lines("prove", write_invariants(NEVER + SEPARATE), path, code=1)
-    assert never == f"broken    {path}: never[no-x]: grants read user/x"
+    assert never == f"broken    {path}: never[no-x]: allows read user/x"
     assert why == "          because so"
     assert " and read user/a/" in separate_line
 
@@ -229,7 +229,7 @@ def test_undecided_proof_fails(own, write_invariants, policy, monkeypatch):
     path = own(READ + DENY)
     assert policy.lines("prove", write_invariants(NEVER), path, code=1)[0].startswith("undecided ")
     lines = policy.lines("test", path, code=1)
-    assert "    fix: make the policy simpler; nobody can tell what this rule does" in lines
+    assert "    fix: simplify the policy; the effect of this rule could not be computed" in lines
     assert lines[-1].endswith("3 undecided")
 
 

@@ -42,12 +42,12 @@ def write_entry(muniment, directory, fact):
 @pytest.mark.usefixtures("terminal")
 def test_clone_may_share_memory_after_one_question(run_in, muniment, tmp_path):
     lines = run_in("second", "ls", stdin="perhaps\ns\n")
-    question = f"{tmp_path}/second is another clone of {tmp_path}/source whose memory you have:"
-    assert lines[:2] == [question, f"  shop, 1 entry, of {tmp_path}/shop"]
-    assert lines[2] == "  kept in mind; to change it: muniment projects link, or unlink"
+    question = f"{tmp_path}/second is another clone of {tmp_path}/source that already has a memory:"
+    assert lines[:2] == [question, f"  shop, 1 entry, used by {tmp_path}/shop"]
+    assert lines[2] == "  saved; to change it: muniment projects link, or unlink"
     assert FACT in str(lines)
     assert question not in run_in("second", "ls", stdin="")
-    assert "of its own" not in str(run_in("second", "recall", "harbour", stdin=""))
+    assert "a separate one" not in str(run_in("second", "recall", "harbour", stdin=""))
     (project,) = muniment.document("projects", "list")["projects"]
     assert project["places"] == [str(tmp_path / "shop"), str(tmp_path / "second")]
 
@@ -55,7 +55,10 @@ def test_clone_may_share_memory_after_one_question(run_in, muniment, tmp_path):
 @pytest.mark.usefixtures("terminal")
 def test_clone_may_start_own_memory_after_one_question(run_in, tmp_path):
     shutil.copytree(tmp_path / "shop", tmp_path / "copy")
-    for name, reason in ("second", "another clone of"), ("copy", "a copy of a repository whose memory"):
+    for name, reason in (
+        ("second", "another clone of"),
+        ("copy", "a copy of a repository that already has a memory"),
+    ):
         lines = run_in(name, "ls", stdin="OWN\n")
         assert (reason in lines[0], FACT in str(lines)) == (True, False)
         assert reason not in str(run_in(name, "ls", stdin=""))
@@ -109,10 +112,10 @@ def test_projects_list_prints_location_and_entry_count(muniment, tmp_path):
         f"  at {tmp_path}/shop",
         f"  from {tmp_path}/source",
     ]
-    assert f"  at {gone}, which is gone" in lines
+    assert f"  at {gone}, not found" in lines
     assert lines[-2:] == [
         f"old: 0 entries (old-{'0' * 32})",
-        "  of no repository that is known; to use it in one: muniment projects link",
+        "  not used by a known repository; to use it in one: muniment projects link",
     ]
 
 
@@ -126,19 +129,19 @@ def test_link_and_unlink_print_working_commands(run_in, muniment, tmp_path):
     own_memory = write_entry(muniment, second, "This project has a canary")
     lines = muniment.lines("projects", "link", "shop", second, "--leave")
     assert lines[0].startswith(f"linked: {second} uses the memory of shop (shop-")
-    assert lines[1] == f"  1 entry of before: in {own_memory}"
-    command = lines[2].partition("too: ")[2].partition(" && muniment")[0]
+    assert lines[1] == f"  previous memory: 1 entry in {own_memory}"
+    command = lines[2].partition("here: ")[2].partition(" && muniment")[0]
     subprocess.run(command, shell=True, check=True)
     assert [name in str(run_in("second", "ls")) for name in (FACT, "canary")] == [True, True]
     lines = muniment.lines("projects", "unlink", second)
-    assert lines[0].startswith(f"unlinked: {second} has a memory of its own now (second-")
-    assert "2 entries of before: in " in lines[1]
-    assert lines[3].startswith("  to take it up again: muniment projects link shop-")
+    assert lines[0].startswith(f"unlinked: {second} now has a separate memory (second-")
+    assert "previous memory: 2 entries in " in lines[1]
+    assert lines[3].startswith("  to use the previous one again: muniment projects link shop-")
     assert FACT not in str(run_in("second", "ls"))
     (home / "state").mkdir(exist_ok=True, mode=0o700)
     (home / "state" / "daemon.json").write_text("{}")
     lines = muniment.lines("projects", "link", *lines[3].split()[-1:], second)
-    assert lines[-1] == "note: the daemon goes by this after its next start"
+    assert lines[-1] == "note: the daemon uses this after its next start"
     assert FACT in str(run_in("second", "ls"))
 
 
@@ -146,7 +149,7 @@ def test_link_and_unlink_print_working_commands(run_in, muniment, tmp_path):
 def test_project_is_named_by_id_or_unique_name(muniment, tmp_path):
     (project_id,) = read_projects(tmp_path / "home")
     assert muniment.lines("projects", "rename", "shop", "The Shop") == [
-        f"renamed: {project_id} is called The Shop"
+        f"renamed: {project_id} is now called The Shop"
     ]
     assert muniment.document("projects", "rename", project_id, "store")["name"] == "store"
     write_entry(muniment, tmp_path / "second", FACT)
@@ -179,7 +182,7 @@ def test_init_keeps_memory_in_checkout_under_git(muniment, tmp_path):
     shop = repository(tmp_path / "shop")
     (shop / ".gitignore").write_text("/.muniment/MEMORY.md\n/.muniment/index/\n")
     lines = muniment.lines("init", shop)
-    assert lines[0] == f"the memory of {shop} is kept in {shop}/.muniment"
+    assert lines[0] == f"the memory of {shop} is stored in {shop}/.muniment"
     patterns = ("/.muniment/MEMORY.md", "/.muniment/index/", "/.muniment/**/.muniment-*")
     assert tuple(each.strip() for each in lines[2:5]) == patterns
     workspace = (f"--workspace={shop}",)
@@ -193,9 +196,9 @@ def test_init_keeps_memory_in_checkout_under_git(muniment, tmp_path):
     assert FACT in str(muniment.lines("ls", f"--workspace={moved}", bound=False))
     (project,) = muniment.document("projects", "list")["projects"]
     assert (project["inside"], project["entries"]) == (".muniment", 0)  # The last location no longer exists.
-    assert "  kept in .muniment of each checkout" in muniment.lines("projects", "list")
+    assert "  stored in .muniment of each checkout" in muniment.lines("projects", "list")
     assert muniment.lines("init", moved, "--home", "--leave")[0].startswith(
-        f"the memory of {moved} is kept in {tmp_path}/home"
+        f"the memory of {moved} is stored in {tmp_path}/home"
     )
     assert FACT not in str(muniment.lines("ls", f"--workspace={moved}", bound=False))
 
@@ -205,7 +208,7 @@ def test_init_abandons_no_entries_without_leave_option(run_in, muniment, tmp_pat
     failed = muniment.document("init", shop, "--folder=docs/memory", code=1)["error"]
     assert "1 entry in " in failed["message"]
     assert not (shop / "docs").exists()
-    command = failed["message"].partition("along: ")[2].partition("; then")[0]
+    command = failed["message"].partition("them: ")[2].partition("; then")[0]
     subprocess.run(command, shell=True, check=True)
     document = muniment.document("init", shop, "--folder=docs/memory", "--leave")
     assert (document["status"], document["memory"], document["entries"]) == ("kept", f"{shop}/docs/memory", 1)

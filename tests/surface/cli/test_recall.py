@@ -56,14 +56,14 @@ def test_recall_prints_path_trust_date_and_escaped_text(muniment, roots):
     first, text, *_ = muniment.lines("recall", "dark", "mode", "in", "my", "editor")
     assert first.startswith("user/editor/dark.md (trust: owner, 2")
     assert text == "  Prefers dark mode in the editor"
-    assert muniment.lines("recall", "capital", "of", "France") == ["nothing in the memory is about that"]
+    assert muniment.lines("recall", "capital", "of", "France") == ["no entry matches"]
     for name, odd in (("odd", "\x1b[2J is \x07"), ("let-pass", "is \ue000")):
         put(roots["user"], f"{name}.md", f"The zebra colour scheme {odd} loud\n")
     output = " ".join(muniment.lines("recall", "zebra colour scheme"))
     assert "The zebra colour scheme is \\u{e000} loud" in output
     assert not set("\x1b\x07\ue000") & set(output)
     (message,) = muniment.lines("recall", "x", "--scope=nowhere", code=1)
-    assert message.endswith("there is no scope 'nowhere'; there are user, project [invalid_scope]")
+    assert message.endswith("unknown scope 'nowhere'; use one of user, project [invalid_scope]")
 
 
 def test_recall_json_supports_exclude_limit_scope_and_budget(muniment):
@@ -283,7 +283,10 @@ def test_hook_output_stays_below_tool_limit(hook, roots):
 
 
 def test_hook_never_fails_for_any_input(hook, monkeypatch):
-    no_json, no_prompt = "there is no JSON on standard input", 'no object with a text as "prompt"'
+    no_json, no_prompt = (
+        "invalid event on standard input: not JSON",
+        'expected an object with a string "prompt"',
+    )
     dark = '{"prompt": "dark mode editor"}'
     for why, event, *flags in (
         *((no_json, text) for text in ("", "{", "[" * 100_000)),
@@ -296,11 +299,11 @@ def test_hook_never_fails_for_any_input(hook, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(recall, "_recalled", lambda *_, **__: release.wait(30) and Recalled())
         patch.setattr(recall, "HOOK_SECONDS", 0.05)
-        assert hook() == (NOTHING, "nothing was recalled: it took more than 0.05 s\n")
+        assert hook() == (NOTHING, "nothing was recalled: it took longer than 0.05 s\n")
         release.set()
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     monkeypatch.setattr("muniment.opening.find_place", lambda *_args, **_named: 1 / 0)
-    assert hook() == (NOTHING, "nothing was recalled: a defect\n")
+    assert hook() == (NOTHING, "nothing was recalled: internal error\n")
 
 
 # -- injected entries ----------------------------------------------------------------------------------
@@ -454,4 +457,4 @@ def test_hook_answers_in_five_seconds_if_event_never_ends(tmp_path):
     process = launch(tmp_path, "recall", "--hook")
     answer = json.loads(process.stdout.readline())
     assert (process.wait(10), answer) == (0, {})
-    assert process.communicate() == (b"", b"nothing was recalled: it took more than 4 s\n")
+    assert process.communicate() == (b"", b"nothing was recalled: it took longer than 4 s\n")

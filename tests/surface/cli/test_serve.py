@@ -24,8 +24,8 @@ from kit.server.process import serving
 from kit.server.raw import running
 from muniment.cli import daemon as command
 
-NEEDS_HOST_NAME = "can be reached from other machines; say by which name: --allow-host NAME"
-OTHER_SOCKET = "give another --socket"
+NEEDS_HOST_NAME = "is not a loopback address; set the allowed Host names: --allow-host NAME"
+OTHER_SOCKET = "use another --socket"
 SERVING = re.compile(rb"serving (http://(127\.0\.0\.1|\[::1\]):[0-9]+)\n")
 
 
@@ -65,7 +65,7 @@ def test_serve_prints_addresses_and_cleans_up_on_signal(start, tmp_path, number)
     names = ("memory.test", "memory.test:8443", "10.0.0.1", "[fe80::1]", "a_b-c")
     flags = (f"--allow-host={name}" for name in names)
     process, url, output = start("--socket", str(path), *flags, "--allow-origin=https://Memory.Test:443")
-    token = f"  the owner's token: {state}/token; one for a client: muniment token add NAME"
+    token = f"  the owner's token: {state}/token; token for a client: muniment token add NAME"
     assert output == f"  socket {path}\n{token}\n  workspace {tmp_path}/work\n"
     assert [stat.S_IMODE(each.stat().st_mode) for each in (state / "token", path)] == [0o600, 0o600]
     flags = (get_path(url, tmp_path, Host=host).status_code for host in ("memory.test", "other.test"))
@@ -96,7 +96,7 @@ def test_serve_with_broken_policy_is_not_ready(start, tmp_path):
     (tmp_path / "broken.toml").write_text("nonsense = 1\n")
     process, url, _ = start("--policy", f"{tmp_path}/broken.toml")
     note = next(line for line in iter(process.stderr.readline, b"") if line.startswith(b"note: ")).decode()
-    assert re.fullmatch(rf"note: {tmp_path}/work takes no tasks yet: .* \[policy_invalid\]\n", note)
+    assert re.fullmatch(rf"note: {tmp_path}/work accepts no tasks yet: .* \[policy_invalid\]\n", note)
     answer = get_path(url, tmp_path, "/readyz")
     assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
 
@@ -122,17 +122,20 @@ def test_serve_rejects_invalid_options_with_reason(muniment, at_work, home, tmp_
         port = occupied.getsockname()[1]
         for arguments, reason in (
             *((f"--host {host}", f"{host} {NEEDS_HOST_NAME}") for host in ("0.0.0.0", "::", "x" * 70)),
-            (f"--host {'x' * 70} --allow-host x", f"cannot listen on {'x' * 70}: this is no name of a"),
-            ("--allow-host http://x.y/", "--allow-host http://x.y/: this is no name of a machine, such as"),
-            ("--allow-host ok --allow-host ", "--allow-host : this is no name of a machine"),
-            ("--allow-origin null", "--allow-origin null: this is no origin of a page, such as https://"),
-            ("--allow-origin https://a.b/", "--allow-origin https://a.b/: this is no origin of a page"),
+            (f"--host {'x' * 70} --allow-host x", f"cannot listen on {'x' * 70}: invalid host name"),
+            (
+                "--allow-host http://x.y/",
+                "--allow-host http://x.y/: this is not a host name; use one such as",
+            ),
+            ("--allow-host ok --allow-host ", "--allow-host : this is not a host name"),
+            ("--allow-origin null", "--allow-origin null: invalid origin; use one such as https://"),
+            ("--allow-origin https://a.b/", "--allow-origin https://a.b/: invalid origin; use one such as"),
             (f"--socket {long}", f"cannot listen at {long}: AF_UNIX path too long; {OTHER_SOCKET}"),
             ("--socket no/where", f"cannot listen at no/where: No such file or directory; {OTHER_SOCKET}"),
             (f"--socket {plain}", f"cannot listen at {plain}: "),
             (f"--socket {other.unix}", f"cannot listen at {other.unix}: Address already in use; "),
             ("--workspace nowhere", "the workspace nowhere does not exist"),
-            ("--workspace . --workspace .", f"the workspace {at_work} is named twice"),
+            ("--workspace . --workspace .", f"duplicate workspace {at_work}: list it once"),
             *(("--root user=nowhere --root user=x", ""), ("--model m", "the model 'm' needs a server")),
             (f"--port {port}", f"cannot listen on 127.0.0.1 port {port}: Address already in use [config"),
         ):
@@ -145,7 +148,7 @@ def test_serve_rejects_invalid_options_with_reason(muniment, at_work, home, tmp_
             )
         assert other.ask("GET", "/healthz", address=other.unix).status == 200
         other_home = str(other.base / "home")
-        other_daemon = f"another daemon serves it (process {os.getpid()} at {other.daemon.url}); use that one"
+        other_daemon = f"in use by another daemon (process {os.getpid()} at {other.daemon.url}); use that one"
         message = (
             f"not served: {other_home}/state: {other_daemon}, or stop it first [managed_memory_unavailable]"
         )
@@ -178,12 +181,12 @@ def umask():
 def test_serve_rejects_unsafe_token_file(muniment, home):
     for directory in (home, home / "state"):
         directory.mkdir(mode=0o700)
-    path, not_private = home / "state" / "token", "is no file of yours alone (0600)"
+    path, not_private = home / "state" / "token", "is not a private file of yours (0600)"
     other = home.parent / "another's token"
     other.write_text("x" * 43)
     other.chmod(0o600)
     for make, undo, reason in (
-        (lambda: path.write_text("") or path.chmod(0o600), path.unlink, "holds no token; delete it"),
+        (lambda: path.write_text("") or path.chmod(0o600), path.unlink, "does not contain a token; "),
         (lambda: path.write_text("x" * 43) and path.chmod(0o644), path.unlink, not_private),
         *((path.mkdir, path.rmdir, not_private), (lambda: path.symlink_to(other), path.unlink, "cannot")),
     ):
@@ -258,7 +261,7 @@ def test_token_is_created_listed_and_revoked(muniment):
     assert muniment.lines("token", "list") == listed
     for name in ("editor", "script"):
         assert muniment.lines("token", "revoke", name) == [f"revoked: {name}"]
-    message = "no tokens but the owner's; to make one: muniment token add NAME"
+    message = "no tokens except the owner's; to create one: muniment token add NAME"
     assert muniment.lines("token", "list") == [message]
     created = muniment.document("token", "add", "editor", "--client-id", "ide", "--trust", "external")
     assert TOKEN.fullmatch(created.pop("token"))
@@ -272,12 +275,12 @@ def test_invalid_token_is_rejected_with_advice(muniment):
     muniment("token", "add", "editor", "--client-id", "ide")
     names = (("owner", "'owner'"), ("", "''"), ("a\nb", "'a\\nb'"))
     for name, flags, reason in (
-        ("editor", [], "there is a token 'editor' already; revoke it first, or take another name"),
+        ("editor", [], "the token 'editor' already exists; revoke it first, or use another name"),
         ("other", ["--client-id=ide"], "the client id 'ide' belongs to the token 'editor'"),
-        *((name, [], f"{quoted} cannot name a token") for name, quoted in names),
-        ("other", ["--client-id=a b"], "'a b' cannot be a client id"),
-        ("other", ["--trust=boss"], "there is no trust 'boss'; there are owner, workspace, agent, external"),
+        *((name, [], f"invalid token name {quoted}") for name, quoted in names),
+        ("other", ["--client-id=a b"], "invalid client id 'a b'"),
+        ("other", ["--trust=boss"], "unknown trust 'boss'; use one of owner, workspace, agent, external"),
     ):
         (message,) = muniment.lines("token", "add", name, *flags, code=1)
-        assert re.fullmatch(rf"no token was made: {re.escape(reason)}.* \[config_invalid\]", message)
+        assert re.fullmatch(rf"no token was created: {re.escape(reason)}.* \[config_invalid\]", message)
     assert len(muniment.document("token", "list")["tokens"]) == 1

@@ -199,12 +199,12 @@ def test_setup_and_remove_restore_files_byte_for_byte(run, write_tool_files, use
         assert list(parse_settings(path))[: len(other_settings[path])] == list(other_settings[path])
     written = read_files(before)
     second = run("setup", tool, "--yes")
-    assert (second.exit_code, "is set up already" in second.stdout, read_files(before)) == (0, True, written)
+    assert (second.exit_code, "is already set up" in second.stdout, read_files(before)) == (0, True, written)
     assert run("setup", tool, "--remove", "--yes").exit_code == 0
     assert read_files(before) == before
     assert not home.exists()
     last = run("setup", tool, "--remove", "--yes")
-    assert (last.exit_code, "hold nothing of Muniment" in last.stdout) == (0, True)
+    assert (last.exit_code, "do not contain Muniment" in last.stdout) == (0, True)
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -214,7 +214,7 @@ def test_setup_creates_private_files_and_remove_deletes_them(run, user, tool):
     created = [user / name for name in FILES[tool]]
     assert [stat.S_IMODE(path.stat().st_mode) for path in created] == [0o600] * len(created)
     assert all(f"new file {path}" in done.stdout for path in created)
-    assert f"there is no {created[-1].parent}" in done.stderr
+    assert f"{created[-1].parent} does not exist" in done.stderr
     run("setup", tool, "--remove", "--yes")
     assert not any(path.exists() for path in created)
 
@@ -389,7 +389,7 @@ def test_setup_writes_nothing_without_consent(run, write_tool_files, home, monke
     done = run("setup", "codex", stdin="yes\n")
     assert (done.exit_code, read_files(before) == before) == (1, True)
     assert "+[mcp_servers.muniment]" in done.stdout
-    assert "nothing was written; to write this: answer yes at a terminal, or give --yes" in done.stderr
+    assert "nothing was written; to write this: answer yes at a terminal, or use --yes" in done.stderr
     document = json.loads(run("setup", "codex", "--json", stdin="yes\n").stdout)
     assert document["status"] == "not_written"
     request.getfixturevalue("terminal")
@@ -461,10 +461,10 @@ def test_setup_follows_link_and_keeps_it(run, write_tool_files, tmp_path):
     assert (target.read_text(), before.is_symlink()) == (GEMINI, True)
     target.unlink()
     done = run("setup", "gemini-cli", "--yes")
-    assert (done.exit_code, "is a link that leads to nothing" in done.stderr) == (1, True)
+    assert (done.exit_code, "is a broken link" in done.stderr) == (1, True)
     before.unlink()
     before.symlink_to(before)
-    assert "lead in a circle" in run("setup", "gemini-cli", "--yes").stderr
+    assert "form a loop" in run("setup", "gemini-cli", "--yes").stderr
 
 
 @pytest.mark.threat("T-HUM-05", control="own_settings")
@@ -483,7 +483,7 @@ def test_setup_rejects_settings_file_shared_with_others(run, write_tool_files, t
     assert_rejected("can be written by others (mode 0777)")
     path.parent.chmod(0o700)
     (tmp_path / "again").hardlink_to(path)
-    assert_rejected("has 2 names (hard links)")
+    assert_rejected("has 2 hard links")
     (tmp_path / "again").unlink()
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -498,11 +498,11 @@ def test_setup_rejects_settings_file_shared_with_others(run, write_tool_files, t
     path.unlink()
     path.mkdir()
     done = run("setup", "gemini-cli", "--yes")
-    assert (done.exit_code, "is no file" in done.stderr) == (1, True)
+    assert (done.exit_code, "is not a file" in done.stderr) == (1, True)
     path.rmdir()
     os.mkfifo(path)
     done = run("setup", "gemini-cli", "--yes")
-    assert (done.exit_code, "is no file" in done.stderr) == (1, True)
+    assert (done.exit_code, "is not a file" in done.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -514,11 +514,11 @@ def test_setup_leaves_broken_settings_file_with_advice(run, write_tool_files, to
         broken = read_files(before)
         done = run("setup", tool, "--yes")
         assert (done.exit_code, read_files(before)) == (1, broken)
-        assert re.match(f"not set up: .*{re.escape(str(name))} is no (JSON|TOML|UTF-8)", done.stderr), (
+        assert re.match(f"not set up: .*{re.escape(str(name))} is not (JSON|TOML|UTF-8)", done.stderr), (
             done.stderr
         )
         if "UTF-8" not in done.stderr:
-            assert "mend it and run this again; or put this there yourself:\n" in done.stderr
+            assert "fix it and run this again; or add this yourself:\n" in done.stderr
             assert "recall --hook" in done.stderr
         assert run("setup", tool, "--remove", "--yes").exit_code == 1
         assert read_files(before) == broken
@@ -529,7 +529,7 @@ def test_setup_rejects_comment_in_claude_code_settings(run, write_tool_files, us
     path = user / ".claude/settings.json"
     path.write_text("// mine\n" + CLAUDE_SETTINGS)
     done = run("setup", "claude-code", "--yes")
-    assert (done.exit_code, "is no JSON: expecting value in line 1" in done.stderr) == (1, True)
+    assert (done.exit_code, "is not JSON: expecting value in line 1" in done.stderr) == (1, True)
     assert path.read_text().startswith("// mine\n")
     assert (user / ".claude.json").read_text() == CLAUDE_STATE, "the other file is also unchanged"
 
@@ -605,7 +605,7 @@ def test_setup_keeps_user_server_of_same_name(run, write_tool_files):
     path.write_text(text := GEMINI.replace('"mainServer"', f'{own},\n    "mainServer"'))
     done = run("setup", "gemini-cli", "--yes")
     assert (done.exit_code, own in path.read_text(), "BeforeAgent" in path.read_text()) == (0, True, True)
-    assert "a server 'muniment' that is started otherwise" in done.stderr
+    assert "a server 'muniment' that is started in another way" in done.stderr
     run("setup", "gemini-cli", "--remove", "--yes")
     assert path.read_text() == text
 
@@ -651,7 +651,7 @@ def test_setup_codex_uses_existing_hooks_file(run, write_tool_files, user):
     path.unlink()
     run("setup", "codex", "--yes")
     path.write_text("{}")  # Later: the hook is not added twice.
-    assert "is set up already" in run("setup", "codex", "--yes").stdout
+    assert "is already set up" in run("setup", "codex", "--yes").stdout
 
 
 def test_setup_warns_if_hooks_or_servers_are_disabled(run, write_tool_files, user):
@@ -715,7 +715,7 @@ def test_setup_aborts_if_change_would_differ(run, write_tool_files, user, monkey
 
     monkeypatch.setattr(setup, "says_yes", confirm)
     done = run("setup", "claude-code")
-    assert (done.exit_code, "was changed meanwhile; run this again" in done.stderr) == (1, True)
+    assert (done.exit_code, "was changed by another program; run this again" in done.stderr) == (1, True)
     assert "/evil" in path.read_text()
 
 
@@ -743,7 +743,7 @@ def test_setup_never_overwrites_file_created_meanwhile(run, user, monkeypatch):
 
     monkeypatch.setattr(os, "link", link_after_write)
     done = run("setup", "qwen-code", "--yes")
-    assert (done.exit_code, "was changed meanwhile" in done.stderr) == (1, True)
+    assert (done.exit_code, "was changed by another program" in done.stderr) == (1, True)
     assert path.read_text() == '{"$version": 4}'
     assert list(path.parent.iterdir()) == [path]
 
@@ -779,7 +779,7 @@ def test_killed_setup_loses_nothing(run, write_tool_files, user, home, monkeypat
             run("setup", "codex", "--yes")
     assert read_files(before) == before
     (user / ".codex/config.toml").write_text(CODEX + "# later\n")
-    assert "hold nothing of Muniment" in run("setup", "codex", "--remove", "--yes").stdout
+    assert "do not contain Muniment" in run("setup", "codex", "--remove", "--yes").stdout
     assert (user / ".codex/config.toml").read_text() == CODEX + "# later\n"
     assert not home.exists()
 
@@ -823,7 +823,7 @@ def test_setup_writes_tested_absolute_program(tmp_path, monkeypatch):
     assert setup.find_program(tmp_path / "x y").home == str(tmp_path / "x y")
     for path in (good, bad):
         script(Path(path), code=1)
-    with pytest.raises(setup.ConfigInvalid, match="cannot be started from elsewhere"):
+    with pytest.raises(setup.ConfigInvalid, match="cannot be started from another directory"):
         setup.find_program(tmp_path)
 
 
@@ -838,7 +838,7 @@ def test_setup_passes_other_home_to_server_and_hook(run, user, monkeypatch):
         assert f"MUNIMENT_HOME='/my home' {HOOK}" in json.dumps(
             parse_settings(user / HOOKS[tool][0])
         ).replace('\\"', '"')
-        assert "is set up already" in run("setup", tool, "--yes").stdout
+        assert "is already set up" in run("setup", tool, "--yes").stdout
     for other, env in (("/other", {"MUNIMENT_HOME": "/other"}), (None, {})):
         monkeypatch.setattr(setup, "find_program", lambda _, other=other: Program(PROGRAM_WORDS, other))
         for tool in TOOLS:
@@ -846,7 +846,7 @@ def test_setup_passes_other_home_to_server_and_hook(run, user, monkeypatch):
             name, member, _ = SERVERS[tool]
             assert parse_settings(user / name)[member]["muniment"]["env"] == env
             assert "/my home" not in (user / HOOKS[tool][0]).read_text()
-            assert "is set up already" in run("setup", tool, "--yes").stdout
+            assert "is already set up" in run("setup", tool, "--yes").stdout
     for tool in TOOLS:
         assert run("setup", tool, "--remove", "--yes").exit_code == 0
         assert not any((user / name).exists() for name in FILES[tool])

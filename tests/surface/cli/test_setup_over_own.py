@@ -67,7 +67,7 @@ def test_setup_keeps_complex_user_hook_and_adds_no_second(run, user, command):
     path = user / ".claude/settings.json"
     path.write_text(text := make_settings(command))
     done = run("setup", "claude-code", "--yes")
-    note = f"{path} has a hook of your own for UserPromptSubmit that calls muniment; it is left as it is"
+    note = f"{path} has your own hook for UserPromptSubmit that calls muniment; it is not changed"
     assert (done.exit_code, note in done.stderr) == (0, True), done.output
     hooks = json.loads(path.read_text())["hooks"]
     assert hooks["UserPromptSubmit"] == json.loads(text)["hooks"]["UserPromptSubmit"]
@@ -162,14 +162,14 @@ def test_setup_rejects_read_only_file_with_advice(run, user):
     path.chmod(0o444)
     done = run("setup", "gemini-cli", "--yes")
     assert (done.exit_code, path.read_text()) == (1, "{}")
-    assert "is read-only (mode 0444); if you mean it to change: chmod u+w" in done.stderr
+    assert "is read-only (mode 0444); to allow the change: chmod u+w" in done.stderr
 
 
 def test_setup_reports_server_started_differently(run, user):
     path = user / ".cursor/mcp.json"
     path.write_text(text := '{"mcpServers": {"muniment": {"command": "uvx", "args": ["muniment", "mcp"]}}}')
     done = run("setup", "cursor", "--yes")
-    assert "has a server 'muniment' that is started otherwise; it was left as it is" in done.stderr
+    assert "has a server 'muniment' that is started in another way; it was not changed" in done.stderr
     assert path.read_text() == text
 
 

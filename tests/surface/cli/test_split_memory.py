@@ -166,11 +166,10 @@ def test_link_prints_commands_that_undo_it(split_ids, run_in, muniment, tmp_path
     first, second = split_ids
     lines = muniment.lines("projects", "link", first, tmp_path / "renamed")
     assert (
-        lines[1]
-        == "  entries that this repository had: 1 copied, 0 known already, 0 waiting for review, 0 not copied"
+        lines[1] == "  entries of this repository: 1 copied, 0 already known, 0 pending review, 0 not copied"
     )
-    assert lines[2] == f"  all of them stay in {memory_in(tmp_path / 'home', second)}, too"
-    steps = lines[3].removeprefix("  to take this back: ").split(" && ")
+    assert lines[2] == f"  all of them also remain in {memory_in(tmp_path / 'home', second)}"
+    steps = lines[3].removeprefix("  to undo it: ").split(" && ")
     for step in steps:
         done = muniment(*step.split()[1:], bound=False)
         assert done.exit_code == 0, done.output

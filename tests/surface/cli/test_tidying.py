@@ -25,7 +25,7 @@ def test_forget_previews_and_applies_with_yes(muniment, roots, home):
     lines = muniment.lines("forget", "dark", "mode")
     entries = "editor/dark.md (Dark mode)", "list.md (dark mode at night)"
     would = [f"would be forgotten: user/{entry}" for entry in entries] + ["  1 | - dark mode at night"]
-    assert lines[:4] == [*would, "kept: user/pinned/dark.md (the policy protects it (rule 'pinned'))"]
+    assert lines[:4] == [*would, "not changed: user/pinned/dark.md (the policy protects it (rule 'pinned'))"]
     assert "with --yes" in " ".join(lines)
     assert (photograph(roots["user"]), home.exists()) == (before, False)
     done = muniment.lines("forget", "dark mode", "--yes")
@@ -45,7 +45,7 @@ def test_forget_without_match_succeeds_and_unusable_query_fails(muniment, roots)
     assert muniment.lines("forget", "nothing-like-it", "--yes")[0] == nothing
     write_entries(roots)
     (message,) = muniment.lines("forget", "a", "--yes", code=1)
-    assert message.startswith("nothing forgotten: there is no word in this that says what to forget")
+    assert message.startswith("nothing forgotten: the query contains no significant word")
     document = muniment.document("forget", "a", "--yes", code=1)
     assert (document["status"], document["error"]["code"]) == ("failed", "invalid_content")
     assert muniment("forget", "tea", "--model", "qwen").exit_code == 1
@@ -57,7 +57,7 @@ def test_forget_uses_and_closes_language_model(muniment, roots, monkeypatch):
     models = serve(monkeypatch, say('{"remove": ["c2"]}'))
     done = " ".join(muniment.lines("forget", "dark mode", "--yes", "--model", "qwen", "--base-url", URL))
     assert "forgotten: user/list.md" in done
-    assert "note: qwen left out 1 of 2 that hold these words" in done
+    assert "note: qwen left out 1 of 2 that contain these words" in done
     assert models[0].closed == 1
     assert (roots["user"] / "editor" / "dark.md").exists()
 
@@ -67,15 +67,15 @@ def test_dream_previews_and_applies_with_yes(muniment, roots):
         put(roots["user"], f"{number}.md", f"fact {number} has words {number}a {number}b {number}c\n")
     for name, text in {"a": FACT, "b": f"{FACT}.", "c": f"{FACT} again", "d": "see [x](gone.md)"}.items():
         put(roots["user"], f"{name}.md", f"{text}\n")
-    expected = ["would be merged: user/b.md", "alike: user/a.md, user/c.md"]
-    expected += ["would have merged 1; 14 entries looked at", "  2 are alike, 1 links lead to nothing"]
+    expected = ["would be merged: user/b.md", "similar: user/a.md, user/c.md"]
+    expected += ["would have merged 1; 14 entries checked", "  2 are similar, 1 links are broken"]
     assert muniment.lines("dream")[:4] == expected
     assert (roots["user"] / "b.md").exists()
     done = muniment("dream", "--yes").stdout
     assert done.startswith("merged: user/b.md\n")
-    assert "to take it back: muniment undo dream-" in done
+    assert "to undo it: muniment undo dream-" in done
     assert not (roots["user"] / "b.md").exists()
-    assert muniment.document("dream")["summary"] == "would have changed nothing; 13 entries looked at"
+    assert muniment.document("dream")["summary"] == "would have changed nothing; 13 entries checked"
 
 
 def test_dream_shows_five_groups_at_most(muniment, roots):
@@ -83,7 +83,7 @@ def test_dream_shows_five_groups_at_most(muniment, roots):
         text = " ".join(f"{number}{letter}" for letter in "abcdefghij")
         put(roots["user"], f"{number}-{end}.md", f"{text} {end}\n")
     output = muniment("dream").stdout
-    assert (output.count("alike: "), "and 2 more groups" in output) == (5, True)
+    assert (output.count("similar: "), "and 2 more groups" in output) == (5, True)
 
 
 def test_library_raises_failures_of_forget_and_dream(tmp_path, roots, home):
@@ -95,5 +95,5 @@ def test_library_raises_failures_of_forget_and_dream(tmp_path, roots, home):
         (removed,) = memory.forget("user/list.md").removed_entries
         assert removed[:3] == ("reference", "list", "user/list.md")
         assert memory.dream().deduped_paths == ()
-        with pytest.raises(InvalidScope, match="no scope"):
+        with pytest.raises(InvalidScope, match="invalid scope"):
             memory.dream(scope="team")

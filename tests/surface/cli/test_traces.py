@@ -91,9 +91,12 @@ def test_traces_are_sent_only_if_enabled_and_task_runs(program):
 def test_unsent_traces_print_one_line_and_fact_is_saved(program, monkeypatch):
     unreachable = otlp_settings("http://127.0.0.1:1", OTEL_EXPORTER_OTLP_TIMEOUT="0.2")
     for environment, message in (
-        ({"OTEL_TRACES_EXPORTER": "console"}, "no traces are sent: OTEL_TRACES_EXPORTER may be otlp or none"),
-        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_PROTOCOL may be http/protobuf"),
-        ({"OTEL_BSP_MAX_QUEUE_SIZE": "1"}, "no traces are sent: OpenTelemetry says"),
+        (
+            {"OTEL_TRACES_EXPORTER": "console"},
+            "no traces are sent: invalid OTEL_TRACES_EXPORTER: use otlp or none",
+        ),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf"),
+        ({"OTEL_BSP_MAX_QUEUE_SIZE": "1"}, "no traces are sent: OpenTelemetry reports:"),
         ({"OTEL_EXPORTER_OTLP_CERTIFICATE": "/nowhere/ca.pem"}, "6 of 6 spans were not sent"),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "not a url"}, "6 of 6 spans were not sent"),
     ):
@@ -116,7 +119,7 @@ def test_missing_trace_extra_prints_install_command(program, monkeypatch):
                 "remember", f"{REMEMBER[1]} {name}", **otlp_settings("http://127.0.0.1:1")
             )
         assert (code, out[0].startswith("saved")) == (0, True)
-        assert err == ["note: no traces are sent: they need an extra: pip install 'muniment[otel]'"]
+        assert err == ["note: no traces are sent: traces need the extra `otel`: pip install 'muniment[otel]'"]
 
 
 @pytest.mark.threat("T-LEAK-16", control="named_collector")

@@ -27,7 +27,7 @@ def remember(muniment, tmp_path):
 def test_failed_run_leaves_transcript_without_key(remember, tmp_path):
     path = tmp_path / "run.jsonl"
     done, _ = remember(always(failure(404, "no such model")), f"--transcript={path}")
-    assert "the rules filed the fact as it is" in done.output
+    assert "the rules stored the fact verbatim" in done.output
     senders = [json.loads(line)["from"] for line in path.read_text().splitlines()]
     assert senders[:2] == ["system", "user"]
     path = tmp_path / "again.jsonl"
@@ -47,7 +47,7 @@ def test_transcript_at_invalid_path_overwrites_nothing(remember, home, tmp_path)
     unusable = [tmp_path / "file", tmp_path / "link", tmp_path / "missing" / "run.jsonl"]
     inside = [home / "user" / "run.md", topic / "run.md", home / "linked" / "run.md"]
     for path in (*unusable, *inside):
-        reason = "cannot be made" if path in unusable else "would lie in the memory"
+        reason = "cannot create the transcript" if path in unusable else "is inside the memory"
         done, requests = remember(through(perfect), f"--transcript={path}")
         assert (done.exit_code, requests) == (1, [])
         assert (reason in done.output, "[config_invalid]" in done.output) == (True, True)
@@ -64,7 +64,7 @@ def test_transcript_on_full_disk_prints_one_note(capsys):
         witness(AssistantMessage("x"))
         witness(AssistantMessage("y"))
     (note,) = capsys.readouterr().err.splitlines()
-    assert ("the transcript ends here" in note, "No space left" in note) == (True, True)
+    assert ("the transcript stops here" in note, "No space left" in note) == (True, True)
 
 
 @pytest.mark.threat("T-LEAK-12", control="erased_transcripts")

@@ -18,8 +18,8 @@ from kit.server.at_door import FORM, SAME
 from kit.server.process import serving
 from kit.server.raw import Line, running
 
-HINT = "  open it within 60 s: it signs in once; for another one: muniment ui"
-NOT_SERVED = "there is no page: The daemon does not serve this workspace; start it with one `--workspace"
+HINT = "  open it within 60 s; it works once; for a new address: muniment ui"
+NOT_SERVED = "page not available: The daemon does not serve this workspace; start it with one `--workspace"
 
 
 @pytest.fixture(scope="module")
@@ -120,9 +120,10 @@ def test_ui_without_extra_prints_install_command(ui, muniment, tmp_path, monkeyp
         missing[:] = [name]
         (line,) = ui(code=1)
         assert "pip install 'muniment[ui]' at the daemon and restart it" in line
-        assert line.startswith("there is no page: ")
+        assert line.startswith("page not available: ")
         (line,) = muniment.lines("ui", f"--workspace={tmp_path}", bound=False, code=1)
-        assert line == "there is no page: this needs an extra: pip install 'muniment[ui]' [config_invalid]"
+        needs = "the page needs the extra `ui`: pip install 'muniment[ui]'"
+        assert line == f"page not available: {needs} [config_invalid]"
 
 
 def test_ui_rejects_daemon_file_shared_with_others(ui, daemon):
@@ -132,7 +133,7 @@ def test_ui_rejects_daemon_file_shared_with_others(ui, daemon):
         (line,) = ui(code=1)
     finally:
         address_file.chmod(0o600)
-    assert line.startswith(f"there is no page: {address_file}: is no file of yours alone")
+    assert line.startswith(f"page not available: {address_file}: is not a private file of yours")
 
 
 def test_ui_opens_browser_with_private_file_without_code(ui, daemon, monkeypatch):
@@ -155,7 +156,7 @@ def test_ui_opens_browser_with_private_file_without_code(ui, daemon, monkeypatch
     file.mkdir()
     try:
         *_, note = ui("--open")
-        assert note.startswith(f"note: no browser was opened ({file} cannot be written: ")
+        assert note.startswith(f"note: no browser was opened (cannot write {file}: ")
     finally:
         file.rmdir()
 

@@ -50,9 +50,9 @@ def test_uninstall_lists_findings_and_writes_nothing_without_yes(run, user, fill
     done = run("uninstall", stdin="yes\n")
     assert (done.exit_code, photograph_tree(user) == before) == (1, True)
     config = user / ".codex/config.toml"
-    assert f"goes: the entries in Codex ({config})" in done.stdout
+    assert f"to remove: the entries in Codex ({config})" in done.stdout
     assert f"stays: {filled_home}, with 2 entries, their history and settings" in done.stdout
-    assert "nothing was changed; answer yes at a terminal, or give --yes" in done.stdout
+    assert "nothing was changed; answer yes at a terminal, or use --yes" in done.stdout
     document = json.loads(run("uninstall", "--json").stdout)
     assert document == {
         "taken_out_of": [],
@@ -67,8 +67,8 @@ def test_uninstall_lists_findings_and_writes_nothing_without_yes(run, user, fill
 def test_uninstall_with_yes_cleans_tools_and_keeps_memory(run, user, filled_home):
     memory = photograph_tree(filled_home / "user") | photograph_tree(filled_home / "projects")
     done = run("uninstall", "--yes")
-    assert (done.exit_code, "taken out of codex, gemini-cli" in done.stdout) == (0, True)
-    assert "to erase the memory too: muniment uninstall --erase-memory" in done.stdout
+    assert (done.exit_code, "removed from codex, gemini-cli" in done.stdout) == (0, True)
+    assert "to also erase the memory: muniment uninstall --erase-memory" in done.stdout
     assert "pip uninstall muniment" in done.stdout
     assert not (user / ".codex/config.toml").exists()
     assert photograph_tree(filled_home / "user") | photograph_tree(filled_home / "projects") == memory
@@ -87,7 +87,7 @@ def test_uninstall_erases_memory_only_with_option(run, user, filled_home, tmp_pa
     done = run("uninstall", "--erase-memory", "--yes")
     assert (done.exit_code, f"erased: the memory in {filled_home}" in done.stdout) == (0, True)
     for path in (filled_home / "mine.txt", filled_home / "policies", filled_home / "projects" / "thesis"):
-        assert f"stays: {path} (not made by muniment, or a link)" in done.stdout
+        assert f"stays: {path} (not created by muniment, or a link)" in done.stdout
     remaining = {
         path.relative_to(filled_home).as_posix() for path in filled_home.rglob("*") if not path.is_dir()
     }
@@ -115,7 +115,7 @@ def test_uninstall_with_running_daemon_erases_nothing(run, filled_home):
         done = run("uninstall", "--erase-memory", "--yes")
         assert (done.exit_code, photograph_tree(filled_home) == before) == (1, True)
         assert "a daemon runs for" in done.stderr
-        assert "stays: the daemon that runs; end it where it was started" in done.stdout
+        assert "stays: the running daemon; stop it where it was started" in done.stdout
     finally:
         os.close(fd)
 
@@ -124,8 +124,8 @@ def test_uninstall_never_erases_other_directories(user, filled_home, muniment):
     other = user / "projects"
     other.mkdir(mode=0o700)
     for home, reason in (
-        (user / "none", "holds no ledger of muniment"),
-        (user, "is or holds your home directory"),
+        (user / "none", "contains no ledger of muniment"),
+        (user, "is or contains your home directory"),
     ):
         if home == user:
             filled_home.joinpath("state").rename(user / "state")
@@ -140,10 +140,10 @@ def test_uninstall_names_moved_and_unreadable_settings(run, user, filled_home, t
     run("setup", "qwen-code", "--yes", QWEN_HOME=str(tmp_path / "moved"))
     (user / ".gemini/settings.json").write_text("{,}")
     done = run("uninstall", "--yes")
-    assert (done.exit_code, "settings.json is no JSON" in done.stdout) == (0, True)
+    assert (done.exit_code, "settings.json is not JSON" in done.stdout) == (0, True)
     assert (user / ".gemini/settings.json").read_text() == "{,}"
     assert not (user / ".codex/config.toml").exists()
-    note = f"{tmp_path / 'moved' / 'settings.json'} was set up with other variables; set them, then: "
+    note = f"{tmp_path / 'moved' / 'settings.json'} was set up with other variables; set these, then: "
     assert f"{note}muniment setup qwen-code --remove" in done.stdout
     assert filled_home.exists()
 
@@ -154,7 +154,7 @@ def test_uninstall_erases_home_without_ledger_if_nothing_else(run, user):
     assert [path.name for path in home.iterdir()] == ["setup"]
     (home / "mine.txt").write_text("mine")
     done = run("uninstall", "--erase-memory", "--yes")
-    assert (done.exit_code, "holds no ledger of muniment" in done.stderr) == (1, True)
+    assert (done.exit_code, "contains no ledger of muniment" in done.stderr) == (1, True)
     (home / "mine.txt").unlink()
     assert run("uninstall", "--erase-memory", "--yes").exit_code == 0
     assert not home.exists()

@@ -230,12 +230,12 @@ def test_lost_request_is_retried_with_bounded_backoff(clock):
     error = raised(errors.Unreachable, run_exchange, clock, *[GONE] * TOO_LONG)
     assert clock() - start == pytest.approx(30)
     assert not error.may_have_arrived
-    assert str(error) == "the daemon did not answer: nobody takes the connection"
+    assert str(error) == "the daemon did not respond: the connection was refused or timed out"
 
 
 def test_possibly_arrived_request_is_retried_only_if_repeatable(clock):
     error = raised(errors.Unreachable, run_exchange, clock, BROKEN, request=UNDO)
-    assert (error.may_have_arrived, "may have been carried out" in str(error)) == (True, True)
+    assert (error.may_have_arrived, "may have been processed" in str(error)) == (True, True)
     assert run_exchange(clock, GONE, make_problem(503, "busy"), OK, request=UNDO)[1] is OK
     error = raised(errors.Unreachable, run_exchange, clock, BROKEN, lambda _: clock.advance(60) or BROKEN)
     assert not error.may_have_arrived  # A read that was lost has done nothing.

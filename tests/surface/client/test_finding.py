@@ -15,7 +15,7 @@ from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 
 URL = "http://127.0.0.1:4242"
 SOCKET = "/run/daemon.sock"
-NOT_PRIVATE = "is no file of yours alone"
+NOT_PRIVATE = "is not a private file of yours"
 
 
 def write(path, text, mode=0o600):
@@ -48,19 +48,19 @@ def test_home_yields_address_and_owner_token(home):
     assert Home(home, "other").find() == Where("http://localhost", SOCKET, "other")
     (home / "state/daemon.json").unlink()
     assert Home(home).find() is None
-    assert Home(home).nobody == f"none runs for {home}; start one with: muniment serve"
+    assert Home(home).nobody == f"no daemon runs for {home}; start one with: muniment serve"
 
 
 def test_invalid_daemon_files_are_rejected_without_token(home):
     for text in ("", "two words", "x" * 600):
         write(home / "state/token", text)
-        assert_unusable(home, r"holds no token$")
+        assert_unusable(home, r"does not contain a token$")
     (home / "state/token").unlink()
-    assert_unusable(home, r"holds no token$")
+    assert_unusable(home, r"does not contain a token$")
     wrong = '{"url": "ftp://x"}', '{"url": 7}', '{"url": "", "socket": 7}'
     for text in ("", "[]", "{}", "null", "\xff", *wrong):
         write(home / "state/daemon.json", text)
-        assert_unusable(home, r"daemon\.json: does not say where")
+        assert_unusable(home, r"daemon\.json: does not contain the daemon")
 
 
 @pytest.mark.parametrize("name", ["daemon.json", "token"])
@@ -79,7 +79,7 @@ def test_daemon_file_shared_with_others_is_rejected(home, tmp_path, monkeypatch,
     for make in (lambda: os.mkfifo(path, 0o600), lambda: path.mkdir(mode=0o700)):
         path.unlink()
         make()
-        assert_unusable(home, "is no file")
+        assert_unusable(home, "is not a private file")
 
 
 def test_home_is_argument_then_environment():
@@ -88,7 +88,7 @@ def test_home_is_argument_then_environment():
     assert place(environment) == Home(Path("/m"))
     assert place({"HOME": "/h"}, token="t") == Home(Path("/h/.muniment"), "t")
     assert place({}) == Home(Path("~/.muniment").expanduser())
-    raised(ConfigInvalid, place, {}, home="~nobody-of-this-name/x", match="no home directory")
+    raised(ConfigInvalid, place, {}, home="~nobody-of-this-name/x", match="home directory not found")
 
 
 def test_address_uses_only_given_token_and_excludes_other_places(home):
@@ -126,4 +126,4 @@ def test_missing_or_invalid_directory_is_an_error(tmp_path, monkeypatch):
     monkeypatch.chdir(missing)
     missing.rmdir()
     for workspace in None, ".", "a\0b":
-        raised(ConfigInvalid, name_workspace, workspace, match="cannot be found")
+        raised(ConfigInvalid, name_workspace, workspace, match="not found")

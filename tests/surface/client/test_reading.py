@@ -142,7 +142,7 @@ def test_contract_documents_roundtrip():
     error = {"code": "forget_failed", "message": "Too much."}
     assert document(read(contract.TaskError, error | failed, "it")) == error | failed
     assert document(contract.TaskError(**error)) == error  # What has no value is left out.
-    with pytest.raises(BadAnswer, match=r"^what was superseded has no path$"):
+    with pytest.raises(BadAnswer, match=r"^a superseded entry has no path$"):
         task_of(completed_task("remember", REMEMBERED, superseded=[{}]))
 
 

@@ -130,7 +130,7 @@ def test_absent_or_untrusted_daemon_is_unreachable(shell, tmp_path, monkeypatch)
     sockets = ({"socket": tmp_path / name} for name in ("d.sock", "missing.sock", "x" * 200))
     for address in ({"url": url}, *sockets):
         with opened(shell, **address, timeout=0.01, hasty=False) as client:
-            error = raised(errors.Unreachable, client.capabilities, match="nobody takes the connection")
+            error = raised(errors.Unreachable, client.capabilities, match="the connection was refused")
             assert not error.may_have_arrived
     with opened(shell, home=tmp_path, timeout=0.01, hasty=False) as client:
         for call in client.capabilities, partial(next, client.events()):
@@ -147,7 +147,7 @@ def test_absent_or_untrusted_daemon_is_unreachable(shell, tmp_path, monkeypatch)
 @pytest.mark.usefixtures("short_timeouts")
 def test_silent_daemon_times_out(shell):
     with talking(shell, HANG, HANG, timeout=0.05) as (_, client):
-        late = "it took too long; it may have been carried out"
+        late = "it took too long; the request may have been processed"
         raised(errors.Unreachable, client.remember, "A fact.", match=late)
         raised(errors.WaitTimeout, client.handle("remember-1").wait, timeout=0)
 
@@ -253,7 +253,7 @@ def test_closed_client_sends_nothing(shell):
         client.capabilities()
         client.close()
         for call in client.capabilities, partial(next, client.events()):
-            raised(errors.ClientError, call, match="was closed")
+            raised(errors.ClientError, call, match="client is closed")
 
 
 def capabilities(client):
@@ -296,7 +296,7 @@ def test_close_ends_call_of_other_thread_or_task(call, step, kind, monkeypatch):
     certificate = CERTIFICATE if "tls" in kind else None
     with (
         Scripted(step, certificate=certificate) as server,
-        pytest.raises(errors.ClientError, match="was closed"),
+        pytest.raises(errors.ClientError, match="client is closed"),
     ):
         asyncio.run(in_tasks(server.url)) if kind == "tasks" else in_threads(server.url)
 
@@ -319,12 +319,12 @@ def test_close_ends_call_during_connect(monkeypatch):
                 under_way = asyncio.create_task(call(client))
                 await connecting.wait()
                 await client.close()
-                with pytest.raises(errors.ClientError, match="was closed"):
+                with pytest.raises(errors.ClientError, match="client is closed"):
                     await asyncio.wait_for(under_way, 30)
             connecting.clear()
         async with AsyncClient(UNREACHABLE) as client:
             closing.append(client)
-            with pytest.raises(errors.ClientError, match="was closed"):
+            with pytest.raises(errors.ClientError, match="client is closed"):
                 await client.capabilities()
 
     monkeypatch.setattr(httpcore2._backends.anyio.AnyIOBackend, "connect_tcp", connect)

@@ -128,7 +128,7 @@ def test_unserved_workspace_error_names_the_option(daemon, shell, tmp_path, monk
             expected = f"{tmp_path}/unserved" if workspace in {None, "."} else workspace
             for call in client.tasks, lambda: client.remember("A fact."), lambda: next(client.events()):
                 message = str(raised(errors.Problem, call, match="--workspace DIRECTORY"))
-                assert f"It was asked for {expected}." in message
+                assert f"The requested workspace is {expected}." in message
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ def test_migrate_creates_tables_once_and_names_node_role(commands):
     assert "run: muniment fleet migrate" in before
     *done, last = commands.lines("fleet", "migrate")
     assert done
-    assert all(each.startswith("carried out ") for each in done)
+    assert all(each.startswith("applied ") for each in done)
     assert last == f"the database has version {schema.newest()}; nodes connect as muniment_node"
     assert commands.lines("fleet", "migrate") == [last]
     document = commands.document("fleet", "migrate")
@@ -62,17 +62,17 @@ def test_migrate_creates_tables_once_and_names_node_role(commands):
 
 def test_migrate_names_missing_role(commands):
     (message,) = commands.lines("fleet", "migrate", "--role", "nobody-here", code=1)
-    assert "there is no role nobody-here for the nodes; make it first" in message
+    assert "the nodes' role nobody-here does not exist; create it first" in message
 
 
 def test_home_and_its_tokens_are_created_listed_and_removed(migrated_fleet):
     message, token = migrated_fleet.lines("fleet", "home", "add", "ada")
-    assert message == "made the home ada; its token owner, shown this once:"
+    assert message == "created the home ada; its token owner, printed only once:"
     assert re.fullmatch(r"[A-Za-z0-9_-]{40,}", token)
     message, second = migrated_fleet.lines(
         "fleet", "home", "add", "ada", "--token", "editor", "--trust", "agent"
     )
-    assert message == "there is the home ada; its token editor, shown this once:"
+    assert message == "found the home ada; its token editor, printed only once:"
     assert second != token
     migrated_fleet.lines("fleet", "home", "add", "bob")
     assert migrated_fleet.lines("fleet", "home", "list") == ["ada", "bob"]
@@ -81,11 +81,11 @@ def test_home_and_its_tokens_are_created_listed_and_removed(migrated_fleet):
     (message,) = migrated_fleet.lines("fleet", "home", "revoke", "ada", "editor", code=1)
     assert "editor" in message
     (message,) = migrated_fleet.lines("fleet", "home", "remove", "ada", code=1)
-    assert "this deletes everything that ada remembers; say so with --yes" in message
+    assert "this deletes all entries and the history of ada ; to confirm, use --yes" in message
     assert migrated_fleet.lines("fleet", "home", "remove", "ada", "--yes") == ["removed ada"]
     assert migrated_fleet.lines("fleet", "home", "list") == ["bob"]
     (message,) = migrated_fleet.lines("fleet", "home", "remove", "ada", "--yes", code=1)
-    assert "there is no home 'ada'" in message
+    assert "home 'ada' not found" in message
     assert (
         migrated_fleet.document("fleet", "home", "remove", "x", "--yes", code=1)["error"]["code"]
         == "not_found"
@@ -95,9 +95,9 @@ def test_home_and_its_tokens_are_created_listed_and_removed(migrated_fleet):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("add", "../etc"), "cannot name a home"),
-        (("add", "ada", "--trust", "much"), "there is no trust much; there are owner, workspace"),
-        (("add", "ada", "--trust", "agent"), "name another one: --token NAME"),
+        (("add", "../etc"), "invalid home name"),
+        (("add", "ada", "--trust", "much"), "unknown trust much; use one of owner, workspace"),
+        (("add", "ada", "--trust", "agent"), "to create another token, use --token NAME"),
         (("add", "ada", "--token", "a b"), "token"),
         (("revoke", "nobody", "owner"), "home"),
     ],
@@ -112,7 +112,7 @@ def test_status_lists_homes_tasks_and_nodes(migrated_fleet):
     migrated_fleet.lines("fleet", "home", "add", "ada")
     assert migrated_fleet.lines("fleet", "status") == [
         "homes: 1, with a lease now: 0",
-        "tasks: none waits",
+        "tasks: none waiting",
     ]
     document = migrated_fleet.document("fleet", "status")
     assert (document["homes"], document["leases"], document["tasks"], document["nodes"]) == (1, 0, [], [])
@@ -158,7 +158,7 @@ def test_home_commands_require_key_of_fleet(migrated_fleet, tmp_path):
     migrated_fleet.home = tmp_path / "another"
     for command in (("add", "ada"), ("add", "ada", "--token", "editor"), ("revoke", "ada", "owner")):
         (message,) = migrated_fleet.lines("fleet", "home", *command, code=1)
-        assert "is not the key of this fleet; copy that of the node" in message
+        assert "is not the key of this fleet; copy it from the node" in message
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_node_prints_address_and_token_of_home_works(migrated_fleet):
     )
     try:
         serving, _, hint = (node.stdout.readline().rstrip() for _ in range(3))
-        assert hint.endswith("one for a home: muniment fleet home add HOME"), hint
+        assert hint.endswith("for a home: muniment fleet home add HOME"), hint
         _, token = migrated_fleet.lines("fleet", "home", "add", "ada")
         url = serving.removeprefix("serving ")
         with httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}) as http:
@@ -235,10 +235,10 @@ def test_node_that_cannot_serve_exits_with_reason(migrated_fleet):
         owner.execute(move, ("0000", newer))
         assert "run: muniment fleet migrate" in read_refusal(migrated_fleet)
         owner.execute(move, (now, "0000"))
-    assert "is for a memory of this machine; homes of a fleet have none" in read_refusal(
+    assert "is only for a memory of this machine; remove it for a fleet" in read_refusal(
         migrated_fleet, "--workspace=."
     )
-    assert "cannot name a node" in read_refusal(migrated_fleet, "--node=a b")
+    assert "invalid node name" in read_refusal(migrated_fleet, "--node=a b")
 
 
 @pytest.mark.slow

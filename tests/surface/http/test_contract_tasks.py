@@ -157,7 +157,7 @@ def test_forget_over_limit_fails_and_dry_run_lists_all(http):
     client = daemon.open_client()
     error = raised(errors.TaskFailed, client.forget("sextant hall").wait)
     assert (error.code, error.meant, error.limit, list(error.paths)) == ("forget_failed", 12, 5, paths[:10])
-    assert "Meant are 12 things, and 5 may go at once" in str(error)
+    assert "12 items match, and at most 5 may be deleted at once" in str(error)
     preview = client.forget("sextant hall", dry_run=True).wait()
     assert [each.file_path for each in preview.removed_entries] == paths
     assert any("12 things, and one forget may remove 5" in note for note in preview.notes)

@@ -150,4 +150,4 @@ def test_origin_is_normalized_like_in_browsers():
         https://a.example:x https://é.example https://a,b file:// file:///x 1https://a https://a\u212a.example"""
     for text in ("", " ", *invalid.split(), "https://a.example ", " https://a", "https://a\n", "https://a b"):
         error = raised(ConfigInvalid, as_origin, text)
-        assert "this is no origin of a page, such as https://" in str(error), text
+        assert "invalid origin; use one such as https://" in str(error), text

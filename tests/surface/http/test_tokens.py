@@ -108,12 +108,12 @@ def test_file_without_token_is_rejected_and_not_quoted(tmp_path):
         *(b"o" * 20 + b" " + b"o" * 20, b"o" * 42 + b"\xe9", b"\x00" * 43, b"\xff\xfe" + b"o\x00" * 43),
     ):
         path.write_bytes(content)
-        assert_rejected(tmp_path, "holds no token; delete it")
+        assert_rejected(tmp_path, "does not contain a token; delete it")
         assert path.read_bytes() == content
-    assert_rejected(tmp_path / "missing", "cannot be made: No such file")
+    assert_rejected(tmp_path / "missing", "cannot be created: No such file")
     if os.geteuid() == 0:  # Only root may give a file away.
         os.chown(path, 4242, 4242)
-        assert_rejected(tmp_path, "no file of yours alone")
+        assert_rejected(tmp_path, "not a private file of yours")
 
 
 # -- K2: those of clients ------------------------------------------------------------------------------
@@ -161,10 +161,10 @@ def test_revoked_token_is_unknown_at_once_on_other_connection(tokens, state):
 
 def test_invalid_token_name_or_client_id_is_rejected(tokens, state):
     for name in ("", OWNER, "a b", "-a", ".a", "a/b", "a\n", "a" * 65, "é", "a\x00"):
-        raised(ConfigInvalid, tokens.add, name, ["editor-1"], Trust.AGENT, match="cannot name a token")
+        raised(ConfigInvalid, tokens.add, name, ["editor-1"], Trust.AGENT, match="invalid token name")
     for each in ("", "a b", "-a", "a,b", "a/b", "a\n", "a" * 129, "é", 'a"', "a\r\nX: y"):
         ids = ["editor-1", each]
-        raised(ConfigInvalid, tokens.add, "editor", ids, Trust.AGENT, match="cannot be a client id")
+        raised(ConfigInvalid, tokens.add, "editor", ids, Trust.AGENT, match="invalid client id")
     raised(NotFound, tokens.revoke, "editor", match="muniment token list")
     assert (tokens.all(), [each for each in records(state) if each.kind == "token"]) == ((), [])
 
@@ -251,10 +251,10 @@ def assert_second_is_rejected(directory, match=None):
 
 def test_second_daemon_is_rejected_with_address_of_first(tmp_path):
     with alone(tmp_path):
-        assert_second_is_rejected(tmp_path, "it is starting or stopping")
+        assert_second_is_rejected(tmp_path, "starting or stopping")
         for content in (b"", b"{}", b"[]", b"\xff", b'{"pid": "x", "url": 1}'):
             (tmp_path / ADDRESS_NAME).write_bytes(content)
-            assert_second_is_rejected(tmp_path, "it is starting or stopping")
+            assert_second_is_rejected(tmp_path, "starting or stopping")
         announce(tmp_path, DOCUMENT)
         assert_second_is_rejected(tmp_path, r"process 4242 at http://127\.0\.0\.1:1")
     with alone(tmp_path):
@@ -319,7 +319,7 @@ def test_unix_socket_is_replaced_only_if_unused(tmp_path):
     listen_unix(path).close()
     assert path.is_socket()
     with listen_unix(path) as first:
-        raised(ConfigInvalid, listen_unix, path, match="Address already in use; give another --socket")
+        raised(ConfigInvalid, listen_unix, path, match="Address already in use; use another --socket")
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
             first.accept()[0].close()
@@ -328,7 +328,7 @@ def test_unix_socket_is_replaced_only_if_unused(tmp_path):
         busy.bind(str(path))  # Its owner is too busy to answer.
         busy.listen(0)
         waiting.connect(str(path))
-        raised(ConfigInvalid, listen_unix, path, match="give another --socket")
+        raised(ConfigInvalid, listen_unix, path, match="use another --socket")
     assert path.is_socket()
 
 

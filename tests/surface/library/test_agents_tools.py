@@ -53,7 +53,7 @@ def test_a_fact_is_remembered_recalled_shown_and_forgotten_by_the_digest_of_its_
         [("forget", {"description": "dark mode", "digest": None})],
     )
     assert re.search(rf"<<memory (\w+)>>\n{path} \(trust: agent\)\n.*{FACT}\n+<<end \1>>", shown)
-    assert other.startswith("error: what would go now is not what the preview of this digest showed")
+    assert other.startswith("error: the entries to remove changed since the preview with this digest")
     assert gone == f"forgot 1: {path}"
     assert "nothing would be forgotten" in nothing
     opened.undo(opened.history()[0].task)
@@ -83,7 +83,7 @@ def test_what_fails_is_text_with_our_code_and_the_run_goes_on(memory, tmp_path):
         *(["remember_refused"], ["pending_review"], ["path_escape"], ["not_found"], ["refused"]),
     ]
     assert not [answer for answer in answers if CANARY in answer or str(tmp_path) in answer]
-    assert answers[1] == "error: fact: is not a text. remember takes fact, scope (optional) [bad_arguments]"
+    assert answers[1] == "error: fact: is not a text. remember accepts fact, scope (optional) [bad_arguments]"
 
 
 def test_an_entry_of_the_owner_is_not_forgotten_by_an_agent(memory):
@@ -110,7 +110,7 @@ def test_calls_of_one_turn_run_side_by_side_and_a_defect_ends_no_run(memory, mon
         raise OSError(28, "/host/secret")
 
     monkeypatch.setattr(type(opened), "recall", fails)
-    told = "error: this is a defect of Muniment; its log says more [internal_error]"
+    told = "error: internal error of Muniment; its log has the details [internal_error]"
     assert ran(opened, [("recall", {"query": "x"})]) == [told]
 
 

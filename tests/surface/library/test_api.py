@@ -366,7 +366,7 @@ def test_without_a_repository_every_fact_is_the_users_and_no_project_is_made(tmp
     with muniment.open() as memory, pytest.raises(errors.InvalidScope, match=r"no repository.*--workspace"):
         memory.remember(PROJECT, scope="project")
     asked = invoked(["remember", "--scope", "project", PROJECT], {})
-    assert (asked.exit_code, "name its --workspace DIR" in asked.stderr) == (1, True)
+    assert (asked.exit_code, "pass --workspace DIR" in asked.stderr) == (1, True)
 
 
 @pytest.mark.usefixtures("here")

@@ -188,7 +188,7 @@ def test_repeated_fact_is_known_if_it_ends_no_sooner(place):
         remembering(place, f"{FACT} in May")
     ).unchanged  # The one that stands there is hidden one day.
     told = done(remembering(place, f"{FACT} in May", expires="90d"))
-    assert (told.unchanged, told.expires, "was given no end" in told.notes[0]) == (True, None, True)
+    assert (told.unchanged, told.expires, "its end was not changed" in told.notes[0]) == (True, None, True)
 
 
 def test_invalid_expiry_is_rejected_and_asks_no_model(place):

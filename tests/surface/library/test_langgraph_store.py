@@ -312,7 +312,7 @@ def test_what_is_refused_is_raised_and_nothing_of_its_batch_is_stored(memory):
     told = str(raised(InvalidScope, MunimentStore(memory()).put, ANN, "k", {"text": "x"}))
     assert (
         told
-        == "there is no scope 'memories'; begin the namespace with user or project, or name one to the store"
+        == "unknown scope 'memories'; begin the namespace with user or project, or give the store a scope"
     )
     raised(InvalidScope, MunimentStore, memory(), scope="team")
 

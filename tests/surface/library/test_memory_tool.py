@@ -97,13 +97,13 @@ def test_memories_lists_the_scopes_and_what_stands_two_levels_below(memory):
 def test_what_is_refused_says_what_to_do(memory):
     tool = anthropics.MunimentMemoryTool(memory())
     asked(tool, "create", file_text="one\ntwo\none\n")
-    here = "Not done: the path begins with /memories/user/ or /memories/project/ here"
+    here = "Not done: the path must begin with /memories/user/ or /memories/project/"
     twice = "Multiple occurrences of old_str `one` in lines: 1, 3. Please ensure it is unique"
     for said, command, path, arguments in (
         (f"File {NOTES} already exists", "create", NOTES, {"file_text": "x"}),
         (here, "create", "/memories/notes.md", {"file_text": "x"}),
         (
-            "Not done: the name of a file ends in .md here, such as /memories/user/b.md",
+            "Not done: the name of a file must end in .md, such as /memories/user/b.md",
             *("create", "/memories/user/b.txt", {"file_text": "x"}),
         ),
         ("Path must start with /memories, got: /memoriesX", "view", "/memoriesX", {}),
@@ -127,13 +127,13 @@ def test_what_is_refused_says_what_to_do(memory):
         ),
         ("Cannot delete the /memories directory itself", "delete", "/memories/sub/..", {}),
         ("Cannot delete the /memories/user directory itself", "delete", "/memories/user", {}),
-        ("Not done: path: is not a text. view takes path, view_range (optional)", "view", 7, {}),
+        ("Not done: path: is not a text. view accepts path, view_range (optional)", "view", 7, {}),
         (
-            "Not done: size is not known. view takes path, view_range (optional)",
+            "Not done: unknown argument size. view accepts path, view_range (optional)",
             *("view", NOTES, {"size": 1}),
         ),
         (
-            "Not done: the command is none of view, create, str_replace, insert, delete, rename",
+            "Not done: unknown command; use one of view, create, str_replace, insert, delete, rename",
             *("burn", NOTES, {}),
         ),
     ):
@@ -146,7 +146,7 @@ def test_a_directory_goes_and_moves_whole_if_it_is_small(memory):
     tool = anthropics.MunimentMemoryTool(opened)
     for number in range(6):
         asked(tool, "create", f"/memories/user/t/{number}.md", file_text="x")
-    told = "/memories/user/t holds 6 files, and one call may delete 5; take them apart"
+    told = "/memories/user/t contains 6 files, and one call may delete 5; use several calls"
     assert refused(tool, "delete", "/memories/user/t") == told
     asked(tool, "delete", "/memories/user/t/5.md")
     tool.call({"command": "rename", "old_path": "/memories/user/t", "new_path": "/memories/project/u"})
@@ -162,7 +162,7 @@ def test_a_name_that_differs_in_case_alone_is_no_other_name(memory):
     upper = "/memories/user/Notes.md"
     with pytest.raises(anthropics.ToolError) as caught:
         tool.call({"command": "rename", "old_path": NOTES, "new_path": upper})
-    assert caught.value.content == f"{upper} is {NOTES} but for the case; use another name"
+    assert caught.value.content == f"{upper} differs from {NOTES} only in case; use another name"
 
 
 @pytest.mark.slow
@@ -192,7 +192,7 @@ def test_a_policy_that_leaves_secrets_out_has_the_model_told(memory, tmp_path):
     )
     (tmp_path / "redacting.toml").write_text(text)
     tool = anthropics.MunimentMemoryTool(memory(policy=tmp_path / "redacting.toml"))
-    told = "\nWhat looked like a secret was left out."
+    told = "\nText that looked like a secret was removed."
     assert asked(tool, "create", file_text="the password is hunter2hunter2").endswith(told)
     assert "hunter2" not in asked(tool, "view")
     assert asked(tool, "str_replace", old_str="the", new_str="hunter2hunter2 was my password; the").endswith(

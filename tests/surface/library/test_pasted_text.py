@@ -86,7 +86,7 @@ def test_deceiving_characters_stay_refused(stored, subtests):
 
 
 def test_only_invisible_characters_are_an_empty_fact(stored):
-    with pytest.raises(MunimentError, match="the text is empty"):
+    with pytest.raises(MunimentError, match="the fact is empty"):
         stored(f" {ZWSP}{SHY}{BOM} \n{WJ}")
 
 

@@ -166,9 +166,9 @@ def test_a_models_name_prints_on_a_line(home, configure):
     unseen = (*(f"canary{each}x" for each in "\n\u2003\u202e\u200b\u115f\udcff"), "canary\x1b[2J")
     for name in (" ", " m", "m ", "m\n", "x" * (MAX_MODEL_CHARS + 1), *unseen):
         for told in (refused(home, model=name), refused(home, {"MUNIMENT_MODEL": name})):
-            assert "a model's name has 1 to 200 printable" in told, name
+            assert "invalid model name: use 1 to 200 printable" in told, name
     configure("model = ''")
-    assert "a model's name has" in refused(home)
+    assert "invalid model name" in refused(home)
 
 
 def test_there_are_five_protocols_and_the_adapter_speaks_them(home):
@@ -176,8 +176,8 @@ def test_there_are_five_protocols_and_the_adapter_speaks_them(home):
         assert read(home, {"MUNIMENT_PROTOCOL": protocol}).protocol == protocol
         assert OpenAIModel("m", base_url=SERVER, protocol=protocol).protocol == protocol
     for bad in ("JSON", "json ", "xml", "\x1b[2J"):
-        assert "there are auto, tools, json, text and decide" in refused(home, {"MUNIMENT_PROTOCOL": bad})
-    assert "on_model_failure is rules or fail, not 'stop'" in refused(home, on_model_failure="stop")
+        assert "use one of auto, tools, json, text or decide" in refused(home, {"MUNIMENT_PROTOCOL": bad})
+    assert "invalid on_model_failure 'stop': use rules or fail" in refused(home, on_model_failure="stop")
 
 
 def test_a_flag_about_a_language_model_is_no_use_to_the_rules_which_files_may_prepare(home, configure):
@@ -323,7 +323,9 @@ def test_white_space_around_a_key_is_no_part_of_it(tmp_path, key_of):
 
 NO_KEYS = {
     b" \n": "is empty",
-    **{f"{CANARY}{text}".encode(): "contains no valid key" for text in (" x", "\x00", "\x7f", "\x1b[2J", "é")},
+    **{
+        f"{CANARY}{text}".encode(): "contains no valid key" for text in (" x", "\x00", "\x7f", "\x1b[2J", "é")
+    },
     **dict.fromkeys((f"KEY=1\n{CANARY}".encode(), f"\ufeff{CANARY}".encode()), "contains no valid key"),
     **dict.fromkeys((CANARY.encode() + b"\xff", CANARY.encode("utf-16")), "contains no valid key"),
     **{f"{CANARY}{each * MAX_KEY_BYTES}".encode(): f"is longer than {MAX_KEY_BYTES} bytes" for each in "x "},

@@ -106,7 +106,7 @@ def test_what_is_nested_too_deep_to_be_written_again_hinders_nothing_else(daemon
         return await host.told()
 
     answer = piped(daemon, body)
-    assert (answer["id"], answer["error"]["message"]) == (1, "the message is nested too deep")
+    assert (answer["id"], answer["error"]["message"]) == (1, "the message is nested too deeply")
 
 
 def test_a_daemon_that_was_started_anew_is_found_and_the_host_notices_nothing(tmp_path):
@@ -136,7 +136,7 @@ def test_where_no_daemon_is_each_request_is_answered_with_an_error(daemon, monke
 
     answer = piped(daemon, body, where=place({}, url="http://127.0.0.1:1", token="x" * 40))
     assert (answer["id"], answer["error"]["code"]) == (0, -32000)
-    assert "cannot be reached" in answer["error"]["message"]
+    assert "cannot connect to the daemon" in answer["error"]["message"]
 
 
 def test_a_message_of_odd_words_is_an_error_or_nothing_and_the_next_one_is_served(daemon):

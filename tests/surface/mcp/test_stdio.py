@@ -280,15 +280,15 @@ def test_a_memory_that_cannot_be_opened_is_told_by_the_tools_and_tried_again(hos
 def test_without_the_extra_one_line_says_what_to_install(command, monkeypatch):
     monkeypatch.setattr("muniment.cli.mcp.importlib.util.find_spec", lambda _: None)
     code, said = command("mcp")
-    assert (code, said) == (1, "muniment mcp needs its extra: pip install 'muniment[mcp]'\n")
+    assert (code, said) == (1, "muniment mcp needs the extra `mcp`: pip install 'muniment[mcp]'\n")
 
 
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (("--trust", "king"), "there is no trust 'king'"),
-        (("--url", "http://127.0.0.1:1"), "MUNIMENT_TOKEN is to hold a token"),
-        (("--url", "http://127.0.0.1:1", "--daemon"), "choose one of --url and --daemon"),
+        (("--trust", "king"), "unknown trust 'king'"),
+        (("--url", "http://127.0.0.1:1"), "MUNIMENT_TOKEN is not set; create a token"),
+        (("--url", "http://127.0.0.1:1", "--daemon"), "use either --url or --daemon"),
         (("--daemon", "--policy", "strict"), "the daemon has its own policy"),
     ],
 )

@@ -307,9 +307,9 @@ MISUSED = (
     ("recall", {"query": "x", "limit": True}, "limit: is not a whole number"),
     ("recall", {"query": "x", "limit": 0}, "limit: is too small"),
     ("recall", {"query": "x", "limit": 10**30}, "limit: is too large"),
-    ("recall", {"query": "x", "canary-7f3a": "canary"}, "canary-7f3a is not known"),
+    ("recall", {"query": "x", "canary-7f3a": "canary"}, "unknown argument canary-7f3a"),
     ("forget", {"description": "x", "yes": "true"}, "yes: is neither true nor false"),
-    ("forget", {"description": "x", "dryRun": True}, "dryRun is not known"),
+    ("forget", {"description": "x", "dryRun": True}, "unknown argument dryRun"),
     ("show", {"path": "user/" + "x" * 4_000}, "path: is too long"),
     ("remember", {"content": ["canary"]}, "content: is not a text"),
 )
@@ -605,7 +605,7 @@ def test_the_prompt_brings_what_helps_with_a_topic_or_the_indexes(session, opene
     assert "sails in June" in about
     assert "# Memory index" in index
     assert all("<<memory " in text for text in (index, about))
-    assert nothing == "Nothing in the memory is about that."
+    assert nothing == "No entry matches."
 
 
 def test_history_is_silent_about_what_the_policy_lets_nobody_see(memory, tmp_path):

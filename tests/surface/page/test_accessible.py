@@ -142,7 +142,7 @@ def test_axe_core_finds_nothing_in_any_view_of_any_width_light_and_dark(page, wo
         see(page, world, "memory")
         shown(page, "#content").send_keys("The user keeps bees")
         shown(page, "button[name=try]").click()
-        shown(page, "h1", "Where it would go")
+        shown(page, "h1", "Preview")
         assert found_in(page) == []
     with subtests.test("an edit that was not saved"):
         see(page, world, "edit")

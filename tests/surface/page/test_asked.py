@@ -47,7 +47,7 @@ def test_form_reads_end_of_today_as_others_do(visitor):
     result = visitor.daemon.wait(task)["result"]
     assert (result["ends"], "expires" in result) == (day, False)
     page = visitor.get("entry", path=result["filesTouched"][0]).body.decode()
-    assert f"holds until {day}" in page
+    assert f"valid until {day}" in page
     past = "---\nends: 2020-02-29\n---\nThe sauna is new\n"
     (visitor.daemon.root() / "sauna.md").write_text(past)
     assert "ended on 2020-02-29" in visitor.get("entry", path="user/sauna.md").body.decode()
@@ -87,7 +87,7 @@ def test_the_history_of_a_long_entry_is_told_in_short(visitor):
         fields = {"path": "user/long.md", "digest": digest_in(visitor, "user/long.md")}
         assert visitor.post("edit", **fields, body=f"{digit}\r\n" * 20_000).status == 303
     page = visitor.get("entry", path="user/long.md").body
-    assert (len(page) < 1_500_000, page.count(b"lines more. What it left")) == (True, 4)
+    assert (len(page) < 1_500_000, page.count(b"more lines. The full text")) == (True, 4)
 
 
 def test_where_facts_would_go_is_asked_of_a_slow_model_while_somebody_waits_and_leaves_room(tmp_path):
@@ -109,7 +109,7 @@ def test_where_facts_would_go_is_asked_of_a_slow_model_while_somebody_waits_and_
 def test_what_is_said_once_is_said_to_whom_looks_and_not_to_a_script_that_looks_again(visitor):
     (visitor.daemon.root() / "said.md").write_text("said\n")
     visitor.post("pin", path="user/said.md")
-    told = b"It is user/pinned/said.md now."
+    told = b"The entry is now user/pinned/said.md."
     seen = [told in visitor.get("tasks", mode=mode).body for mode in ("cors", "navigate", "navigate")]
     assert seen == [False, True, False]
 

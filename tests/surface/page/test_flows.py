@@ -107,7 +107,7 @@ def test_a_fact_is_remembered_appears_in_every_window_is_edited_undone_and_gone(
         fill(page, "#content", FACT)
         Select(shown(page, "#scope")).select_by_visible_text("user")
         press(page, "Remember")
-        assert re.fullmatch(r"Accepted as remember-\S+; what came of it is told under Tasks\.", told(page))
+        assert re.fullmatch(r"Accepted as remember-\S+; Tasks shows the result\.", told(page))
         for window in first, second:
             page.switch_to.window(window)
             shown(page, "#lately li", "quince-jam")
@@ -121,7 +121,7 @@ def test_a_fact_is_remembered_appears_in_every_window_is_edited_undone_and_gone(
         press(page, "Edit")
         fill(page, "#body", "The user prefers plum jam, always")
         press(page, "Save")
-        assert told(page).startswith("Saved; to take it back, undo edit-")
+        assert told(page).startswith("Saved; to revert it, undo edit-")
         edited = shown(page, "#entry .quiet").text  # Its name was made of what it no longer says.
         assert "The user prefers plum jam, always" in text_of(daemon, edited)
         assert (edited == path, text_of(daemon, path)) == (False, None)
@@ -132,7 +132,7 @@ def test_a_fact_is_remembered_appears_in_every_window_is_edited_undone_and_gone(
         assert "by edit, decided by owner, trust owner" in newest.text
 
         press(page, "Undo this")
-        assert re.match(r"Took back edit-\w+; to have it again, undo undo-", told(page))
+        assert re.match(r"Undid edit-\w+; to restore it, undo undo-", told(page))
         assert (text_of(daemon, path), text_of(daemon, edited)) == (before, None)
         assert FACT in shown(page, "article").text
 
@@ -143,15 +143,15 @@ def test_a_fact_is_remembered_appears_in_every_window_is_edited_undone_and_gone(
         page.switch_to.window(first)
         waited(page, lambda _: not page.find_elements(By.LINK_TEXT, NAME))
         page.get(f"{page.root}/entry?path={path}")
-        assert "Nothing stands here now." in shown(page, "main").text
+        assert "This entry does not exist now." in shown(page, "main").text
 
 
 @pytest.mark.slow
 def test_a_try_shows_where_a_fact_would_go_and_writes_nothing(page, daemon):
     before = [daemon.files(scope) for scope in ("user", "project")], daemon.get(f"{BASE}/tasks").json()
     fill(page, "#content", "The user keeps bees </textarea>")
-    press(page, "Where would it go?")
-    assert shown(page, "h1").text == "Where it would go"
+    press(page, "Preview")
+    assert shown(page, "h1").text == "Preview"
     assert re.search(r"new \S*the-user-keeps-bees|new \S*bees\S*\.md", shown(page, "main").text)
     assert "Nothing was written." in shown(page, "main").text
     assert shown(page, "#content").get_attribute("value") == "The user keeps bees </textarea>"
@@ -171,20 +171,20 @@ def test_an_entry_is_pinned_taken_back_and_forgotten(page, daemon):
     page.get(f"{page.root}/entry?path={path}")
     press(page, "Pin")
     pinned = f"user/pinned/{path.removeprefix('user/')}"
-    assert told(page) == f"It is {pinned} now."
+    assert told(page) == f"The entry is now {pinned}."
     assert (text_of(daemon, path), bool(text_of(daemon, pinned))) == (None, True)
     assert "pinned" in shown(page, ".badges").text
     assert not [
         each for each in page.find_elements(By.CSS_SELECTOR, ".row *") if each.text in {"Edit", "Forget"}
     ]
     press(page, "Unpin")
-    assert told(page) == f"It is {path} now."
+    assert told(page) == f"The entry is now {path}."
     assert (
         text_of(daemon, path).partition("---\n")[2].partition("---\n")[2]
         == before.partition("---\n")[2].partition("---\n")[2]
     )
     press(page, "Forget")
-    shown(page, "#forget p", "undo brings it back")
+    shown(page, "#forget p", "You can undo it")
     press(page, "Forget this entry")
     shown(page, "#task", "completed")
     assert (text_of(daemon, path), bool(text_of(daemon, other))) == (None, True)
@@ -257,7 +257,7 @@ def test_what_waits_is_approved_by_the_digest_that_was_shown_and_by_no_other(chr
 
         press(chromium, "Approve")
         assert re.match(f"Approved {review} as approve", told(chromium))
-        assert (waiting(daemon), "Nothing waits for you." in shown(chromium, "main").text) == ([], True)
+        assert (waiting(daemon), "No pending reviews." in shown(chromium, "main").text) == ([], True)
         assert [text for text in daemon.files().values() if "The stranger prefers cash" in text]
 
 
@@ -308,7 +308,7 @@ def test_a_task_is_seen_as_it_goes_on_turn_by_turn_and_is_cancelled(chromium, tm
         shown(chromium, "#task li", "turn 1: ")
         assert chromium.switch_to.active_element.text == "Cancel"  # Though it is another one now.
         press(chromium, "Cancel")
-        assert told(chromium) in {"Cancelled.", "It is cancelling."}
+        assert told(chromium) in {"Cancelled.", "The task is cancelling."}
         shown(chromium, "#task .badge", "cancelled")
         model.release()
         assert daemon.wait(task)["status"] == "cancelled"
@@ -330,7 +330,7 @@ def test_who_types_sees_what_is_found_at_once_and_may_go_back_to_it(page, daemon
     waited(page, lambda _: shown(page, "#q").get_attribute("value") == "lighthouse keep")
     shown(page, "#results a", "lighthouse")
     fill(page, "#q", "zeppelin")
-    shown(page, "#results p", "Nothing in the memory is about that.")
+    shown(page, "#results p", "No matching entries.")
 
 
 @pytest.mark.slow
@@ -413,7 +413,7 @@ def test_an_address_that_differs_by_its_code_alone_signs_in_where_the_way_in_sta
     chromium.get(address)
     shown(chromium, "#sign-in")
     chromium.get(f"{address}#{daemon.post('/ui').json()['code']}")
-    waited(chromium, lambda _: "nor was it" in chromium.find_element(By.TAG_NAME, "main").text)
+    waited(chromium, lambda _: "none in its history" in chromium.find_element(By.TAG_NAME, "main").text)
     assert chromium.current_url == address
 
 

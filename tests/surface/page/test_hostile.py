@@ -547,6 +547,6 @@ def test_in_a_browser_no_text_runs_asks_for_anything_or_breaks_the_layout_in_any
     chromium.get(f"{url}/w/{world.daemon.key}/memory")
     shown(chromium, "#content").send_keys(TAGS)
     shown(chromium, "button[name=try]").click()
-    shown(chromium, "h1", "Where it would go")
+    shown(chromium, "h1", "Preview")
     assert chromium.execute_script(_LOOK)["hit"] is None
     assert_nothing_left(chromium, url)

@@ -89,11 +89,11 @@ def test_a_widening_is_unfit_and_shown_by_its_shortest_path(repository):
     repository.write({"house.toml": policy(wider=True)})
     code, report = repository.review()
     assert code == 1
-    assert report.startswith("## Policies: **not to be merged as it is**\n")
+    assert report.startswith("## Policies: **do not merge as is**\n")
     said = section(report, "house")
     assert "wider     read  user/t/a.md" in said
-    assert "the allow rule 'notes', pattern '/user/t/*.md' (policies/house.toml:8), grants it" in said
-    assert "**Wider, or not to be decided, and nobody has accepted it.**" in said
+    assert "the allow rule 'notes', pattern '/user/t/*.md' (policies/house.toml:8), now allows it" in said
+    assert "**Wider or undecided, and not accepted.**" in said
     assert f"\n    ## house {before} → {repository.digest()}\n" in report
 
 
@@ -115,7 +115,7 @@ def test_what_is_no_wider_or_was_accepted_passes_and_is_told(repository, tmp_pat
     code, report = repository.review(**places)
     assert code == 0, report
     assert summary.read_text() == posted.read_text() == report
-    assert report.startswith("## Policies: nothing is wider than at ")
+    assert report.startswith("## Policies: no policy is wider than at ")
     assert section(report, "same") == section(report, "commented") == "Unchanged."
     assert "policies/policy.lock is current: 6 policies" in report
     assert "accepted in policies/WIDENINGS.md" in section(report, "house")
@@ -123,7 +123,7 @@ def test_what_is_no_wider_or_was_accepted_passes_and_is_told(repository, tmp_pat
     assert "stricter  limits.turns: 6 → 2" in section(report, "narrow")
     assert section(report, "own").startswith("New; compared with the shipped `ceiling`.")
     assert section(report, "mended").startswith("Its file did not load at the base.\nNew; compared")
-    assert section(report, "gone") == "Removed. A run that asks for it is refused."
+    assert section(report, "gone") == "Removed. A run that requests it is rejected."
     assert "    policies/below/own.toml" in section(report, "The folder")
     repository.write({"house.toml": policy(wider=True) + "[limits]\nturns = 5\n"})
     assert repository.review()[0] == 1  # Another widening than the one that was accepted.
@@ -152,16 +152,16 @@ def test_whatever_makes_policies_unfit_is_told_where_it_is_and_in_no_line_of_the
     repository.write({"own.toml": policy("own", paths='"/user/*.txt"')})
     code, report = repository.review()
     assert code == 1
-    assert section(report, "child").startswith("Its file is as it was; a parent of it has changed.")
+    assert section(report, "child").startswith("Its file is unchanged; a parent changed.")
     assert "LOOSER    limits.turns: 3 → 4" in section(report, "child")
     assert "wider     read  user/t/a.md" in section(report, "other")
-    assert section(report, "renamed") == "Its file does not load, or calls itself something else."
+    assert section(report, "renamed") == "Its file does not load, or has another name now."
     assert "wider     read  user/t/a.md" in section(report, "moved")
     assert "New; " not in section(report, "moved")
-    assert "two files call themselves so" in section(report, "house")
+    assert "two files have this name" in section(report, "house")
     assert "wider     read  user/b.txt" in section(report, "own")
-    assert "no test notices allow[notes] with '/user/**/*.md'" in report
-    assert "**Unfit:** the lock does not say what the files say." in section(report, "The folder")
+    assert "no test detects allow[notes] with '/user/**/*.md'" in report
+    assert "**Unfit:** policy.lock does not match the files." in section(report, "The folder")
     assert "proved    policies/house.toml: never[t]" in report
     assert "broken    policies/elsewhere.toml: never[t]: grants read user/t/a.md" in report
     assert "broken    policies/house.toml: never[n]" in report
@@ -170,10 +170,10 @@ def test_whatever_makes_policies_unfit_is_told_where_it_is_and_in_no_line_of_the
     repository.write({**kept, "invariants.toml": invariants().replace("\n", " # \u202e\n")})
     repository.write({".broken.toml": policy("broken").replace('"notes"', '"notes"\nverb = "x"')})
     code, after = repository.review()
-    assert (code, "**Unfit:** policy.lock is gone." in after) == (1, True)
+    assert (code, "**Unfit:** policy.lock was deleted." in after) == (1, True)
     assert "policies/.broken.toml:7: E101 allow[notes].verb: unknown key" in section(after, "The folder")
     assert "\u202e" not in after
-    assert "**Read this:** invariants.toml is not what it was." in after
+    assert "**Read this:** invariants.toml changed." in after
     assert "    -[[never]]" in after
     repository.write({"x`]\n## Forged.toml": "x = 1"})
     lines = [*report.splitlines()[1:], *after.splitlines()[1:], *repository.review()[1].splitlines()[1:]]
@@ -193,7 +193,7 @@ def test_links_and_names_that_could_be_misread_are_unfit_and_not_looked_at(repos
         repository.write({name: policy("odd")})
         code, report = repository.review()
         assert code == 1
-        assert "**Unfit:** names of other characters" in section(report, "The folder")
+        assert "**Unfit:** names with characters other" in section(report, "The folder")
         repository.write({name: None})
     outside = repository.top.parent / "outside.toml"
     outside.write_text(policy("outside"))
@@ -204,10 +204,10 @@ def test_links_and_names_that_could_be_misread_are_unfit_and_not_looked_at(repos
 
 def test_a_command_line_that_means_nothing_is_told_from_an_unfit_policy(repository):
     repository.commit()
-    told = "review_policies: no-such-revision is no revision here\n"
+    told = "review_policies: unknown revision no-such-revision\n"
     assert repository.review("no-such-revision") == (2, told)
     assert repository.review("HEAD", "../elsewhere")[0] == 2
     assert repository.review("HEAD", "policies", "more")[0] == 2
     assert repository.review("HEAD", MUNIMENT="no-such-program")[0] == 2
     code, report = repository.review("HEAD", "nowhere")
-    assert (code, "There is no folder of that name." in report) == (1, True)
+    assert (code, "Folder not found." in report) == (1, True)

@@ -25,7 +25,7 @@ def run_example(name, tmp_path, *arguments, given=None):
 def test_embed_saves_one_fact_and_stops_the_hostile_run(tmp_path):
     assert run_example("embed.py", tmp_path).splitlines() == [
         "completed: ('project/deploy/day.md',) in 3 turns",
-        *("stopped: remember_path_escape, via dotdot, asked of write_file", "['MEMORY.md', 'day.md']"),
+        *("stopped: remember_path_escape, via dotdot, in write_file", "['MEMORY.md', 'day.md']"),
     ]
 
 
@@ -43,7 +43,7 @@ def test_embed_daemon_remembers_what_was_sent_twice_once_and_leaves_nothing(tmp_
     assert run_example("embed_daemon.py", tmp_path).splitlines() == [
         *("serving on the loopback: True", "one task: True, replayed: True"),
         f"saved: ('project/deploy/we-deploy-on-thursdays.md',), enforcement {IN_A_WORKER}",
-        *("told: memory_changed in ['project']", "withdrawn: True"),
+        *("event: memory_changed in ['project']", "connection file removed: True"),
     ]
 
 
@@ -117,7 +117,7 @@ def test_review_a_policy_shows_the_shortest_path_with_its_rule_and_line(tmp_path
         "strict: wider",
         "  create, modify, removal project/z/z/z.md: allow[write-topics] /project/*/*/*.md, line 29",
         *("proved: no-instructions", "broken: one-folder create project/z/z/z.md"),
-        f"deny: rule 'pinned'; the model is told: {refused}",
+        f"deny: rule 'pinned'; message to the model: {refused}",
     ]
 
 
@@ -125,9 +125,9 @@ def test_review_a_policy_shows_the_shortest_path_with_its_rule_and_line(tmp_path
 def test_the_memory_tool_is_viewed_written_refused_an_escape_and_undone(tmp_path):
     _, *lines = run_example("anthropic_memory_tool.py", tmp_path).splitlines()
     assert lines == [
-        "told: File created successfully at: /memories/user/editor.md",
-        "told: Path /memories/user/../../.bashrc would escape /memories directory",
-        *("said: Noted.", "remembered: user/editor.md, trust agent", "after undo: 0"),
+        "tool result: File created successfully at: /memories/user/editor.md",
+        "tool result: Path /memories/user/../../.bashrc would escape /memories directory",
+        *("model: Noted.", "remembered: user/editor.md, trust agent", "after undo: 0"),
     ]
 
 
@@ -140,7 +140,7 @@ def test_the_agents_sdk_remembers_recalls_previews_and_is_refused_an_escape(tmp_
     assert f"{DARK} (trust: agent" in recalled
     assert "call again with digest" in preview
     assert refused.endswith("[path_escape]\n")
-    assert said == "said: Noted.\n"
+    assert said == "model: Noted.\n"
 
 
 @pytest.mark.slow

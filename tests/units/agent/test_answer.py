@@ -100,8 +100,8 @@ def test_what_may_be_tried_follows_from_status_and_words():
 
 
 def test_a_server_that_wants_a_key_and_got_none_is_told_apart():
-    assert "none was given" in complaint_of(401, b"", has_key=False).told
-    assert "refused the key" in complaint_of(401, b"", has_key=True).told
+    assert "none was sent" in complaint_of(401, b"", has_key=False).told
+    assert "rejected the key" in complaint_of(401, b"", has_key=True).told
 
 
 @given(st.integers(300, 599), st.binary(max_size=60), st.text(max_size=30))

@@ -58,7 +58,7 @@ def test_anything_but_the_names_of_options_is_no_answer(cancel):
     for ask, key, answers in ((asked, "remove", NO_ANSWERS), (helped, "read", [*NO_ANSWERS, *more])):
         for answer in answers:
             given_answer = answer.replace("X", key) if isinstance(answer, str) else answer
-            with pytest.raises(ModelError, match="no answer that can be used"):
+            with pytest.raises(ModelError, match="no valid response"):
                 pytest.fail(f"{given_answer!r:.80}: {ask(given_answer, cancel)}")
 
 
@@ -85,7 +85,7 @@ def test_a_merge_names_who_stays_and_who_goes_and_anything_else_spoils_the_answe
         *([merge("c1", "c2", text=None)], [merge("c1", "c2", path="user/a.md")]),
         [merge("c1", "c2"), merge("c3", "c2", keep="c3")],  # No entry is in two.
     ):
-        with pytest.raises(ModelError, match="no answer that can be used"):
+        with pytest.raises(ModelError, match="no valid response"):
             pytest.fail(f"{spoilt!r:.80}: {merged(spoilt, cancel)}")
 
 

@@ -157,13 +157,13 @@ def test_another_name_is_found_where_one_is_taken_refused_no_folder_or_another_e
 def test_a_refusal_in_the_scope_itself_and_two_names_that_do_not_work_end_it():
     done = file(stops={"project/c.md": ("deny", "refused")}, file="c.md")
     assert done.written == ["project/c.md"]
-    assert done.text == "Not saved: the write was answered with refused."
+    assert done.text == "Not saved: the write failed with refused."
     not_read = ("error", "not_read")
     done = file(stops={FIRST: not_read, f"project/database/staging-{DIGEST}.md": not_read})
     assert (len(done.written), done.turns) == (2, 3)
     assert done.text.startswith("Not saved: ")
     reply = next_reply([ReviewDecision().decision], ModelRequest(brief(FACT), (), (), 1.0))
-    assert (reply.calls, reply.text) == ((), "Not saved: there is no turn left to write in.")
+    assert (reply.calls, reply.text) == ((), "Not saved: no turn is left for a write.")
 
 
 DARK = "The user prefers dark mode in all editors"
@@ -249,7 +249,7 @@ def test_a_fact_is_known_in_any_writable_scope_and_in_no_other():
     assert told(files, scopes=scopes).startswith("Saved to user/")
     for nowhere in ((), tuple(ScopeBrief(each.name, writable=False) for each in BOTH)):
         done = remember(FakeMemory(), DARK, scopes=nowhere)
-        assert (done.text, done.calls) == ("Not saved: this run may write nowhere.", [])
+        assert (done.text, done.calls) == ("Not saved: this run has no writable scope.", [])
 
 
 def test_a_clean_run_writes_at_once_and_looks_at_nothing():

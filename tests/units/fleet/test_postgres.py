@@ -57,7 +57,11 @@ def test_a_transaction_whose_connection_is_cut_holds_nothing_and_says_that_nobod
 def test_where_nobody_answers_or_there_is_no_such_home_it_is_said_so(pool):
     with closing(LedgerPool("postgresql://muniment@127.0.0.1:1/none", 1)) as nowhere:
         raised(LedgerAway, nowhere.home("ana").rows, "SELECT 1")
-    raised(ManagedMemoryUnavailable, pool.home("nobodys").transaction().__enter__, match="no such home")
+    raised(
+        ManagedMemoryUnavailable,
+        pool.home("nobodys").transaction().__enter__,
+        match="the home does not exist",
+    )
     assert pool.home("nobodys").rows("SELECT last FROM series") == []
 
 

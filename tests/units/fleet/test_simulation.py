@@ -41,7 +41,7 @@ def served(scale, *, servers, rate, service, seconds, seed):
         yield station
         waits.append(time.now - came)
         yield drawn.expovariate(1 / service)
-        station.give()
+        station.release()
 
     def door():
         while True:
@@ -61,7 +61,7 @@ def test_a_station_waits_as_erlang_says_and_keeps_the_laws_of_utilisation_and_of
     assert isclose(sum(waits) / len(waits), expected, rel_tol=0.08)
     assert isclose(sum(wait > 0 for wait in waits) / len(waits), erlang_c(servers, offered), rel_tol=0.05)
     assert isclose(station.busy(seconds), offered, rel_tol=0.03)
-    assert isclose(station.waiting(seconds), came * sum(waits) / len(waits), rel_tol=0.01)
+    assert isclose(station.mean_waiting(seconds), came * sum(waits) / len(waits), rel_tol=0.01)
 
 
 def small(scale, **fleet):
@@ -100,7 +100,7 @@ def test_who_wakes_every_node_has_them_ask_in_vain_and_build_what_another_has(sc
         scale.Run(costs, scale.replace(fleet, wakes=wakes), load, seed=3).figures(1.5)
         for wakes in ("all", "home")
     )
-    assert every.in_vain > 0.9 > home.in_vain
+    assert every.empty_queries > 0.9 > home.empty_queries
     assert every.hit < home.hit
     assert every.busy["cores of the database"] > home.busy["cores of the database"]
 

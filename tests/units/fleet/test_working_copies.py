@@ -343,7 +343,7 @@ def test_a_home_that_is_removed_has_no_copy_that_answers(nodes):
     commit(one, new("user/a.md", b"# A\n"))
     with psycopg.connect(nodes.fleet.superuser, options="-c search_path=muniment") as owner:
         owner.execute("DELETE FROM home WHERE home = %s", (nodes.home,))
-    raised(MunimentError, files, one, match="no such home")
+    raised(MunimentError, files, one, match="the home does not exist")
 
 
 def test_a_copy_follows_to_where_a_file_is_as_it_was_or_went_and_comes_anew_where_there_is_too_much(

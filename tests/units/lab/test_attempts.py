@@ -189,7 +189,7 @@ def test_an_attempt_that_does_not_end_is_given_up_and_a_worker_that_just_ends_pr
     assert finding.why == "the worker ended by exit code 3"
     monkeypatch.setattr(trial, "ATTEMPT_SECONDS", 0.0)
     finding = tried_once("odd_attempts_service:silent")
-    assert (finding.verdict, finding.why) == (Verdict.UNTRIED, "no answer in 0 s")
+    assert (finding.verdict, finding.why) == (Verdict.UNTRIED, "no response in 0 s")
 
 
 def test_a_trial_ends_at_its_deadline_and_there_is_none_without_a_worker_that_greets(tmp_path):
@@ -279,10 +279,10 @@ def untried(name, **terms):
 def test_what_the_stage_cannot_have_is_not_tried_and_said(monkeypatch, tmp_path):
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
-    assert "too long a name" in untried("unix-path", parent=deep)
+    assert "too long for a socket" in untried("unix-path", parent=deep)
     with monkeypatch.context() as patch:
         patch.setattr(trial, "handle_of", Mock(side_effect=OSError(95, "no")))
-        assert "gives no handles" in untried("open-by-handle")
+        assert "has no handles" in untried("open-by-handle")
     with monkeypatch.context() as patch:
         real = import_directories
         nowhere = {("pydantic_core",): (str(tmp_path),)}

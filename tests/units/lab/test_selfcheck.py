@@ -11,7 +11,7 @@ def test_it_runs_without_any_package_and_tells_each_promise(tmp_path):
     told = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {source!r})\n" + RUN]
     done = subprocess.run(told, capture_output=True, text=True, check=True, cwd=tmp_path, timeout=50)
     lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["held"] * len(selfcheck.PROMISES) == ["held"] * 5
+    assert [line.split()[0] for line in lines] == ["passed"] * len(selfcheck.PROMISES) == ["passed"] * 5
 
 
 RUN = """
@@ -26,4 +26,4 @@ finally:
 def test_a_promise_that_does_not_hold_is_told(monkeypatch, capsys):
     monkeypatch.setattr("muniment.kernel.judge.Judge.require_removal", lambda *_: None)
     assert selfcheck.main() == 1
-    assert capsys.readouterr().out.count("BROKEN") == 1
+    assert capsys.readouterr().out.count("FAILED") == 1

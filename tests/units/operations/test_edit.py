@@ -123,7 +123,7 @@ def test_a_file_of_ones_own_is_pinned_too_and_one_that_is_not_there_is_not_found
 def test_a_place_that_is_taken_stays_as_it_is(place):
     lay(place, {"user/a.md": "one\n", "user/pinned/a.md": "two\n"})
     for path in "user/a.md", "user/pinned/a.md":
-        refused(place, path, "stands there already; rename one of the two")
+        refused(place, path, "exists already; rename one of the two")
 
 
 def test_what_the_policy_protects_or_hides_is_neither_taken_out_nor_put_in(place):
@@ -138,10 +138,10 @@ def test_what_the_policy_protects_or_hides_is_neither_taken_out_nor_put_in(place
             if is_hidden:
                 refused(place, path, f"{path} does not exist", error=errors.NotFound)
             else:
-                refused(place, path, "the change was refused: ")
+                refused(place, path, "the change was denied: ")
     lay(place, {"user/pinned/pinned/a.md": "nested\n", "user/pinned/index/a.md": "in the index\n"})
-    refused(place, "user/pinned/pinned/a.md", "the change was refused: ")
-    refused(place, "user/pinned/index/a.md", "the change was refused: ")
+    refused(place, "user/pinned/pinned/a.md", "the change was denied: ")
+    refused(place, "user/pinned/index/a.md", "the change was denied: ")
     for path in "user/note.txt", "user/pinned", "user":
         before = memory(place)
         raised((errors.MunimentError,), editing.pin, place, path)
@@ -157,7 +157,7 @@ def test_what_may_not_be_made_changed_or_removed_outside_of_pinned_is_not_moved(
     with made(tmp_path, replace(policy, layers=layers)) as place:
         for path in "user/kept/a.md", "user/pinned/kept/b.md", "user/named.md", "user/pinned/x/named.md":
             lay(place, {path: "text\n"})
-            refused(place, path, r"the change was refused: .*")
+            refused(place, path, r"the change was denied: .*")
 
 
 def test_in_any_spelling_of_the_folder_an_entry_is_pinned(place):
@@ -189,7 +189,7 @@ def test_a_pin_says_nothing_of_other_entries_and_the_index_tells_of_all(place):
 @pytest.mark.parametrize("text", ["my password is hunter2hunter2", "see \u202egnp.exe", "a \U000e0041 tag"])
 def test_what_a_gate_does_not_let_in_is_not_pinned(place, text):
     lay(place, {"user/a.md": f"{text}\n"})
-    refused(place, "user/a.md", "user/a.md is held back from models ")
+    refused(place, "user/a.md", "user/a.md is withheld from models ")
 
 
 def test_quotas_hold_for_what_is_pinned(tmp_path):
@@ -198,7 +198,7 @@ def test_quotas_hold_for_what_is_pinned(tmp_path):
     with made(tmp_path, replace(policy, quotas=(*policy.quotas, few))) as place:
         lay(place, {f"user/{each}.md": "text\n" for each in "ab"})
         pin(place, "user/a.md")
-        refused(place, "user/b.md", "the change was refused: user may hold 1 files")
+        refused(place, "user/b.md", "the change was denied: user may hold 1 files")
 
 
 def test_an_entry_that_speaks_to_an_agent_or_comes_from_outside_is_pinned_as_its_owner_wants_it(place):

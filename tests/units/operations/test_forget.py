@@ -99,7 +99,7 @@ ROWS = [
     ),
     ("user/a.md", f"{HEAD}some text on ports\n\n- user root\n", "staging reach", GONE, None),
     ("user/a.md", f"{HEAD}some text on ports\n\n- user root\n", "some text ports user root", GONE, None),
-    ("user/a.md", "some dark text\n\nand some mode\n", "dark mode", SAME, "several places"),
+    ("user/a.md", "some dark text\n\nand some mode\n", "dark mode", SAME, "several items"),
     ("user/a.md", "# Dark mode\n\nsome text\n", "dark mode", GONE, None),
     ("user/a.md", "# Dark mode\n\nsome dark mode\n\n## More\n", "dark some", GONE, None),
     ("user/drinks.md", "- tea\n- coffee\n", "drinks tea", "- coffee\n", None),
@@ -109,7 +109,7 @@ ROWS = [
     ("user/a.md", "- likes dark chocolate\n- hates mode switches\n", "dark mode", SAME, ""),
     ("user/a.md", PORTS, "staging port", f"{HEAD}- user root\n", None),
     ("user/a.md", NAMED.format("dark mode\n- "), "dark mode", NAMED.format(""), "stays"),
-    ("user/a.md", ODD, "dark mode", SAME, "read differently"),
+    ("user/a.md", ODD, "dark mode", SAME, "change the rest"),
     ("user/a.md", LIST, "mode code here", without(14, 17), None),
     ("user/a.md", f"\ufeff{LIST}".replace("\n", "\r\n"), "green tea", without(7, 11, "\ufeff", "\r\n"), None),
     ("user/a.md", LIST.replace("\n", "\r"), "gyokuro degrees", without(9, 11, "", "\r"), None),
@@ -120,7 +120,7 @@ ROWS = [
     ("user/topic/agents.md", "dark mode\n", "dark mode", SAME, "policy"),
     ("user/work/a.md", "- dark mode\n- tea\n", "dark mode", SAME, "test-deny-0"),
     ("user/private/a.md", "dark mode\n", "dark mode", SAME, None),
-    ("project/a.md", f"- {ATTACK}\n- tea\n", "dark mode", SAME, "held back"),
+    ("project/a.md", f"- {ATTACK}\n- tea\n", "dark mode", SAME, "withheld"),
     ("user/a.md", b"- dark mode \xff\n- tea\n", "dark mode", SAME, "UTF-8"),
     ("user/a.md", b"dark mode \xff\n", "dark mode", GONE, None),
 ]
@@ -205,7 +205,7 @@ def test_more_than_one_forget_may_remove_is_nobodys_intention(place):
     assert (preview.status, preview.touched_scopes, memory(place)) == ("preview", (), before)
     result = forgetting(place, "dark mode")
     assert (result.error.code, memory(place)) == ("forget_failed", before)
-    for words in ("this means 6 things, and one forget may remove 5", "user/0.md"):
+    for words in ("this matches 6 things, and one forget may remove 5", "user/0.md"):
         assert words in str(result.error)
     (user(place) / "0.md").unlink()
     done(forgetting(place, "dark mode"))
@@ -356,7 +356,7 @@ def test_a_path_is_no_way_around_policy_trust_or_what_may_be_seen_or_is_there(tm
         ):
             result = done(forgetting(place, path, trust=trust))
             assert (result.removed_entries, [each.path for each in result.kept]) == ((), kept)
-            assert kept or result.summary == f"there is no entry to remove at {path}"
+            assert kept or result.summary == f"no entry to remove at {path}"
         for path, scope in (("a.md", "project"), ("MEMORY.md", None), ("../outside/secret.md", None)):
             assert removed(forgetting(place, f"user/{path}", scope=scope)) == []
         assert photograph(base(place)) == before
@@ -504,7 +504,7 @@ def test_a_description_takes_what_was_so_and_not_what_says_that_it_is_not(place)
             result = forgetting(place, query, model)
             assert removed(result) == ["user/old.md"], denial
             ((path, reason),) = result.kept
-            assert (path, "use its own words or its path" in reason) == ("user/new.md", True)
+            assert (path, "use its exact words or its path" in reason) == ("user/new.md", True)
             (user(place) / "new.md").unlink()
     lay(place, {"user/old.md": TUESDAYS, "user/new.md": DENIALS[0][0]})
     assert removed(forgetting(place, "no longer Tuesdays")) == ["user/new.md"]  # What says so itself.
@@ -517,7 +517,7 @@ def test_a_description_takes_what_was_so_and_not_what_says_that_it_is_not(place)
 def test_what_says_that_something_is_over_stays_also_where_it_stands_alone_and_a_path_takes_it(place):
     lay(place, {"user/new.md": DENIALS[0][0]})
     result = forgetting(place, "deploy Tuesdays")
-    assert (removed(result), "what is current" in result.kept[0].reason) == ([], True)
+    assert (removed(result), "the current fact" in result.kept[0].reason) == ([], True)
     assert removed(forgetting(place, "user/new.md")) == ["user/new.md"]
 
 
@@ -528,4 +528,4 @@ def test_of_two_that_say_the_opposite_the_answer_tells_which_is_newer(place):
     )
     result = forgetting(place, "likes coffee", dry_run=True)
     assert (removed(result), result.kept[0].path) == (["user/old.md"], "user/new.md")
-    assert "opposite, and is what is current" in result.kept[0].reason
+    assert "opposite, and is the current fact" in result.kept[0].reason

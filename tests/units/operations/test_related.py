@@ -63,7 +63,7 @@ def test_an_entry_that_is_like_the_fact_is_shown_with_its_trust_and_counts_as_re
 
 def test_at_most_eight_entries_and_4_000_bytes_are_shown(place):
     lay(place, {f"user/{n}.md": f"Deploys on Tuesdays need {n} people. {'x y ' * 300}" for n in range(20)})
-    shown = brief_of(place).split("Entries that are like the fact:")[1].split("The fact to remember")[0]
+    shown = brief_of(place).split("Entries similar to the fact:")[1].split("The fact to remember")[0]
     assert 1 < shown.count("(trust: ") <= 8
     assert len(shown.encode()) < 4_200
 
@@ -189,12 +189,12 @@ def mind(request):
     said = [message["content"] for message in request.body["messages"] if message["content"]]
     if said[-1].startswith("Old: "):
         return words('{"both": "no"}')
-    job = next((each for each in said if "Entries that are like the fact:" in each), None)
+    job = next((each for each in said if "Entries similar to the fact:" in each), None)
     if job is None:
         return words(json.dumps({"scope": read(said[-1]).scope, "type": "user"}))
     if said[-1] != job:
         return words("Saved.")
-    path = job.split("Entries that are like the fact:\n")[1].splitlines()[1].split(" (trust")[0]
+    path = job.split("Entries similar to the fact:\n")[1].splitlines()[1].split(" (trust")[0]
     fact = job.split("<<fact ")[1].split(">>\n", 1)[1].split("\n<<end ")[0]
     written = {"path": path, "content": f"{fact}\n"}
     if "tools" in request.body:
@@ -484,7 +484,7 @@ def test_a_fact_is_put_into_no_entry_that_ends_on_another_day(place):
 def test_talk_is_not_kept(place):
     result = done(remembering(place, "Ok, thanks!"))
     assert (result.unchanged, result.turns, memory(place)) == (True, 0, {})
-    assert result.summary == "nothing to keep: it is only thanks, a greeting, or a yes or no"
+    assert result.summary == "nothing to remember: it is only thanks, a greeting, or a yes or no"
 
 
 def test_a_taken_name_gets_the_next_number(place):

@@ -79,7 +79,11 @@ ENDS = {
     "a late model": ([calls(write()), raising(DeadlineExceeded("late"))], "timeout", ""),
     "an error of the model": ([raising(KeyError("choices"))], "failed", "KeyError: 'choices'"),
     "nothing at all": ([lambda _request: None], "failed", "AttributeError"),
-    "no tool": ([lambda _request: Reply(calls=(ToolCall("1", ["write_file"], {}),))], "failed", "no reply"),
+    "no tool": (
+        [lambda _request: Reply(calls=(ToolCall("1", ["write_file"], {}),))],
+        "failed",
+        "invalid reply",
+    ),
 }
 
 

@@ -150,7 +150,7 @@ def test_an_approval_whose_last_transaction_fails_is_told_as_what_the_ledger_say
         with patch.object(owner, name, lambda *given, first=first: broken(first(*given))):
             approved = approve(review, told, place)
         assert (approved.as_json()["status"], approved.changes[0].path) == ("approved", f"user/n{number}.md")
-        assert "it was written, but then: " in approved.notes[-1]
+        assert "the change was written, but then this failed: " in approved.notes[-1]
         assert (ground.user / f"n{number}.md").read_bytes() == b"new\n"
         assert (of_task(ground.state, approved.task_id) is None, pending(ground.state)) == (False, ())
     review = hold(ground, new("user/m.md", b"new\n"))

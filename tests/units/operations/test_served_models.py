@@ -246,7 +246,7 @@ def test_a_fact_is_never_lost_behind_completed(place, some):
             result = remembering(replace(place, on_model_failure=follows), case.fact, model)
         told = (protocol, name, follows, result.status, result.error, result.notes)
         assert is_kept(place, case.fact) or (follows == "fail" and result.status == "failed"), told
-        by_rules = any("the rules filed the fact" in note for note in result.notes)
+        by_rules = any("the rules stored the fact" in note for note in result.notes)
         decided = {"rules"} if by_rules else {"scripted"}
         assert result.decided_by in decided or (not by_rules and protocol in {"decide", "auto"}), told
 
@@ -265,9 +265,9 @@ def test_a_slip_of_form_is_mended_and_no_failure(place):
 def test_what_the_rules_filed_says_so_and_who_failed_before(place):
     ring, gone = Case(1).fact, Case(2).fact
     result = remembering(place, ring, saving("user/a.md", "Thank you!\n"))
-    why = "what it wrote or named does not hold the fact"
+    why = "the text that it wrote or cited does not contain the fact"
     (note,) = result.notes
-    assert note.startswith(f"the model scripted failed: {why}; the rules filed the fact as it is; if this")
+    assert note.startswith(f"the model scripted failed: {why}; the rules stored the fact verbatim; if this")
     assert (result.decided_by, result.as_json()["notes"]) == ("rules", [*result.notes])
     ((path, text),) = memory(place).items()
     assert (path, '"decided_by": "rules"' in text.decode()) == (result.files_touched[0], True)

@@ -158,7 +158,7 @@ def test_dream_model_that_merges_siblings_changes_nothing(tmp_path, trust):
             before = files_of(place)
             result = done(dreaming(place, merging(text)))
             assert (result.counts.merged, files_of(place)) == (0, before)
-            assert any("is not taken" in note for note in result.notes)
+            assert any("rejected a text" in note for note in result.notes)
 
 
 def test_dream_by_rules_keeps_siblings(place):

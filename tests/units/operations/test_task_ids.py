@@ -105,7 +105,7 @@ def test_a_dream_asked_twice_changes_once_and_says_the_same(tmp_path):
             assert getattr(again, field) == getattr(first, field), field
         assert (again.counts.merged, again.counts.removed_expired) == (2, 1)
         assert again.counts.rewritten == first.counts.rewritten == 1
-        assert again.summary == "done before by this task: merged 2, rewrote 1, removed as expired 1"
+        assert again.summary == "already done by this task: merged 2, rewrote 1, removed as expired 1"
         assert {"user/c.md", "user/d.md"} <= {*memory(place)}
 
 
@@ -140,8 +140,8 @@ def test_a_task_that_is_asked_for_something_else_is_refused_unless_its_text_was_
     again = ask(place, "dark mode")
     assert (again.status, again.repeated, again.touched_scopes) == ("completed", True, ("user",))
     named = again.files_touched if kind == "remember" else again.removed_entries
-    done = "saved" if kind == "remember" else "forgot"
-    assert (named, again.summary) == ((), f"{done} before by this task: what was erased since")
+    done = "saved" if kind == "remember" else "forgotten"
+    assert (named, again.summary) == ((), f"already {done} by this task: erased since")
     erased(place, "task-1")
     assert ask(place, "light mode").repeated
 

@@ -32,12 +32,12 @@ UNFIT = [
     *(("E101", 4, "colour = 1\n", "correct or remove the key"), ("E101", 4, "scope = 1\n", "write 'scopes'")),
     *(("E102", 4, "x = = 1\n", "correct the TOML"), ("E102", 6, SCOPES + "[scopes]\n", "correct the TOML")),
     ("E103", 6, SCOPES + '[[quota]]\nid = "q"\n', "add the key"),
-    ("E104", 7, SCOPES + '[confinement]\nrequire = "most"\n', "values that are possible"),
-    ("E107", 10, SCOPES + READS * 2, "another id"),
+    ("E104", 7, SCOPES + '[confinement]\nrequire = "most"\n', "the possible values"),
+    ("E107", 10, SCOPES + READS * 2, "one of the two ids"),
     ("E108", 8, SCOPES + deny("x", verbs=[]), "at least one"),
     ("E109", 6, SCOPES + allow("/**", verbs=["read", "*"]), "* in deny rules only"),
-    ("E109", 8, SCOPES + deny("x", verbs=["write"]), "out of list, read, create"),
-    ("E104", 9, SCOPES + deny("x").replace('"x"', "3"), "values that are possible"),
+    ("E109", 8, SCOPES + deny("x", verbs=["write"]), "verbs list, read, create"),
+    ("E104", 9, SCOPES + deny("x").replace('"x"', "3"), "the possible values"),
     ("E110", 7, SCOPES + "[limits]\nturns = 7\n", "within the bounds"),
     ("E201", 9, SCOPES + deny("con"), "remove the pattern"),
     ("E202", 9, SCOPES + deny("**/a/**/b/**/c"), "fewer wildcards"),
@@ -81,8 +81,8 @@ def test_a_complaint_in_a_parent_is_told_with_the_name_of_its_file(found, tmp_pa
 def test_what_a_file_extends_in_vain_or_cannot_be_read_is_a_finding_and_no_crash(found, tmp_path):
     for code, extends, fix in (
         *(("E120", "nobody", "correct the name"), ("E120", "./nobody.toml", "correct the name")),
-        *(("E121", "./own.toml", "leads back"), ("E111", "A b", "another name")),
-        ("E127", "/etc/x.toml", "from the folder of this file"),
+        *(("E121", "./own.toml", "closes the cycle"), ("E111", "A b", "another name")),
+        ("E127", "/etc/x.toml", "relative to the folder of this file"),
     ):
         told = found(SCOPES, extends=[extends], one=True)
         assert (told.code, fix in told.fix) == (code, True)
@@ -171,14 +171,14 @@ MOTHER = (
     "reject = ['ansi']\n" + READS + quota("q", "/user/**", max_files=7)
 )
 ASKS = [
-    (allow("/user/*", verbs=["list"]), 4, "asks for list on user/"),
-    (allow("/user/*", verbs=["read", "modify"]), 4, "asks for modify on user/"),
+    (allow("/user/*", verbs=["list"]), 4, "requests list on user/"),
+    (allow("/user/*", verbs=["read", "modify"]), 4, "requests modify on user/"),
     ("[scopes]\nuser = {}\nteam = {}\n", 6, "declares the scope 'team'"),
-    ('[scopes]\nuser = { trust = "owner" }\n', 5, "asks for trust = 'owner'; a parent has 'workspace'"),
-    ('[scopes]\nuser = { commit = "auto" }\n', 5, "asks for commit = 'auto'; a parent has 'review'"),
-    ("[limits]\nturns = 4\n", 5, "is looser than a parent has it; 3 holds"),
-    ("[content]\nreject = ['bidi']\n", 5, "is looser than a parent has it; ansi, bidi holds"),
-    (quota("q", "/user/a/**", max_files=8), 7, "max_files is looser than a parent has it; 7 holds"),
+    ('[scopes]\nuser = { trust = "owner" }\n', 5, "sets trust = 'owner'; 'workspace' of a parent applies"),
+    ('[scopes]\nuser = { commit = "auto" }\n', 5, "sets commit = 'auto'; 'review' of a parent applies"),
+    ("[limits]\nturns = 4\n", 5, "is looser than in a parent; 3 applies"),
+    ("[content]\nreject = ['bidi']\n", 5, "is looser than in a parent; ansi, bidi applies"),
+    (quota("q", "/user/a/**", max_files=8), 7, "max_files is looser than in a parent; 7 applies"),
 ]
 ASKS_NO_MORE = [
     *(allow("/user/*.md", "/*/a/*"), '[scopes]\nuser = { trust = "external" }\n'),

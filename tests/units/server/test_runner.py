@@ -28,7 +28,7 @@ PATIENCE = 30
 
 READ_ONLY = {
     "it cannot be written: the file system is read-only",
-    "the role may not do this; run: muniment fleet migrate",
+    "the role lacks a permission; run: muniment fleet migrate",
 }
 
 
@@ -445,7 +445,7 @@ def test_turns_are_told_while_a_task_runs_and_one_that_cannot_be_is_logged(shop,
     task, attempt = shop.begins()
     attempt.tell({"status": "running", "turn": 1})
     attempt.tell({"status": object()})
-    assert logged() == ("turn_untold", {"problem": "TypeError"})
+    assert logged() == ("turn_event_failed", {"problem": "TypeError"})
     attempt.ends(DONE)
     shop.when(task, "completed")
     attempt.tell({"status": "running", "turn": 2})

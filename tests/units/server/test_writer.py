@@ -235,4 +235,4 @@ def test_a_follower_that_raises_is_logged_and_harms_nobody(database, monkeypatch
     with closing(Writer(database, committed=broken)) as writer:
         futures = [writer.submit(adding(database, number)) for number in (1, 2)]
         assert [future.result(PATIENCE) for future in futures] == [1, 2]
-    assert set(map(str, logged)) == {str(("commit_untold", {"problem": problem.__name__}))}
+    assert set(map(str, logged)) == {str(("commit_callback_failed", {"problem": problem.__name__}))}

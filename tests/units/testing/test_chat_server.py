@@ -65,7 +65,7 @@ def test_answers_are_given_in_order_to_any_method_and_path_and_then_status_500()
         status, body = ask(server)
     assert (server.requests[2].method, server.requests[2].path) == ("GET", "/v1/models")
     assert status == 500
-    assert "no further answer" in body["error"]["message"]
+    assert "no further response" in body["error"]["message"]
 
 
 def test_what_it_does_not_read_is_answered_with_a_reason_or_not_and_a_connection_closed_on_demand():

@@ -1,1 +1,1 @@
-"""Coding tools: what `setup` writes into their settings, and what it takes out again."""
+"""Coding tools: the entries that `setup` adds to their settings and removes again."""

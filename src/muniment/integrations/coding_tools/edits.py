@@ -1,12 +1,12 @@
-"""Settings of other programs, edited as text, so that foreign keys, their order, comments and layout stay.
+"""Edit settings of other programs as text, so that other keys, their order, comments and layout stay.
 
-E1 A text that its own program could not read is not touched: `ConfigInvalid`.
-E2 The text after an edit is parsed again and compared with the intended meaning; `ConfigInvalid` if that
-   differs. So a mistake of this module, or of tomlkit, changes no file.
-E3 Between what was there nothing is written but what an edit adds or takes, and commas.
+E1 A text that its own program could not read is not changed: `ConfigInvalid`.
+E2 The text after an edit is parsed again and compared with the intended value; `ConfigInvalid` if they
+   differ. So a bug in this module, or in tomlkit, changes no file.
+E3 Between existing members only the edit itself and commas are written.
 
-A place in a document is a path of names and positions, such as `("hooks", "Stop", 0, "command")`.
-Attacked by `tests/units/cli/test_setup_edits.py`.
+A position in a document is a path of names and indexes, such as `("hooks", "Stop", 0, "command")`. Attacked
+by `tests/units/cli/test_setup_edits.py`.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 Path = tuple[str | int, ...]
 
 _TABLE: Final = 2
-"""Steps to a table of tables, such as `mcp_servers.muniment`."""
+"""Length of the path of a table in a table, such as `mcp_servers.muniment`."""
 
 _SPACE: Final = " \t\r\n"
 _SPACES: Final = re.compile(r"[ \t\r\n]*")
 _DECODER: Final = json.JSONDecoder()
 _COMMENTED: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|(//[^\n]*|/\*.*?\*/)', re.DOTALL)
-"""A text, or a comment of JSON."""
+"""Matches a JSON string or a comment."""
 
 _JSON_VALUES: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|[-+.\w]+', re.DOTALL)
 _TOML_VALUES: Final = re.compile(
     r'''"""(?:\\.|[^\\])*?"{3,5}|\'{3}.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|#[^\n]*|[-+.:\w]+''',
     re.DOTALL,
 )
-"""Texts, comments, and words without quotes."""
+"""Match strings, comments, and words without quotes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Give the member at a path this value; the objects around it are made where they are missing."""
+    """Set the member at a path to a value; missing objects around it are created."""
 
     path: Path
     value: Any
@@ -54,7 +54,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Put a value behind those of the array at a path, which is made where it is missing."""
+    """Append a value to the array at a path; a missing array is created."""
 
     path: Path
     value: Any
@@ -62,7 +62,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Take out what stands at a path."""
+    """Delete the value at a path."""
 
     path: Path
 
@@ -71,10 +71,10 @@ Edit = Put | Append | Cut
 
 
 def edit_text(form: Format, text: str, edit: Edit) -> str:
-    """The text after an edit.
+    """Return the text after an edit.
 
     Raises:
-        ConfigInvalid: as E1 and E2 say.
+        ConfigInvalid: as described in E1 and E2.
     """
     meant = applied(form.parse(text), edit)
     try:
@@ -83,15 +83,15 @@ def edit_text(form: Format, text: str, edit: Edit) -> str:
     except (ConfigInvalid, LookupError, ValueError, RecursionError):
         is_right = False
     if not is_right:
-        raise ConfigInvalid("is laid out in a way that is not edited here")
+        raise ConfigInvalid("has a layout that setup cannot edit")
     return after
 
 
 def applied(document: dict[str, Any], edit: Edit) -> dict[str, Any]:
-    """What a document means after an edit; `document` stays as it is.
+    """Return the value of a document after an edit; do not change `document`.
 
     Raises:
-        ConfigInvalid: on the way to the path stands no object, or at it no array.
+        ConfigInvalid: a step of the path is not an object, or its end is not an array.
     """
     changed = dict(document)
     at: Any = changed
@@ -99,7 +99,7 @@ def applied(document: dict[str, Any], edit: Edit) -> dict[str, Any]:
     for step in way:
         found = at.get(step, {}) if isinstance(at, dict) else at[step]
         if not isinstance(found, dict | list):
-            raise ConfigInvalid(f"has something at {step!r} that is no object")
+            raise ConfigInvalid(f"has a value at {step!r} that is not an object")
         copied = found.copy()
         at[step] = copied
         at = copied
@@ -109,17 +109,17 @@ def applied(document: dict[str, Any], edit: Edit) -> dict[str, Any]:
         case Append():
             before = at.get(last, []) if isinstance(at, dict) else None
             if not isinstance(before, list):
-                raise ConfigInvalid(f"has something at {last!r} that is no array")
+                raise ConfigInvalid(f"has a value at {last!r} that is not an array")
             at[last] = [*before, edit.value]
         case Cut():
             del at[last]
         case _:
-            raise ConfigInvalid(f"has something around {last!r} that is no object")
+            raise ConfigInvalid(f"has a value around {last!r} that is not an object")
     return changed
 
 
 def _masked(text: str, values: re.Pattern[str], secrets: Collection[str], read: Callable[[str], Any]) -> str:
-    """The text with `"…"` in the place of each value that is one of these, however it is written."""
+    """Return the text with `"…"` in place of each value in `secrets`, in every notation."""
 
     def mask(found: re.Match[str]) -> str:
         word = found[0]
@@ -138,7 +138,7 @@ def _masked(text: str, values: re.Pattern[str], secrets: Collection[str], read: 
 
 @dataclass(frozen=True, slots=True)
 class _Child:
-    """A member of an object or an item of an array: where it begins, where its value does, and its end."""
+    """A member of an object or an item of an array: the positions of its start, its value and its end."""
 
     key: str | int
     begin: int
@@ -148,34 +148,34 @@ class _Child:
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """JSON, with comments where the program takes them. None takes a comma behind the last member.
+    """JSON, with comments if the program allows them. No program allows a comma after the last member.
 
     Attributes:
-        comments: `//` and `/* */` are passed over.
+        comments: `//` and `/* */` are skipped.
     """
 
     comments: bool = False
 
     def parse(self, text: str) -> dict[str, Any]:
-        """What a text means. One of nothing but space is an empty object: there is nothing to lose.
+        """Return the value of a text. White space alone is an empty object: there is no content to lose.
 
         Raises:
-            ConfigInvalid: as E1 says.
+            ConfigInvalid: as described in E1.
         """
         if not text.strip(_SPACE):
             return {}
         try:
             found = json.loads(self._blanked(text), parse_constant=_no_constant)
         except json.JSONDecodeError as error:
-            raise ConfigInvalid(f"is no JSON: {error.msg.lower()} in line {error.lineno}") from None
+            raise ConfigInvalid(f"is not JSON: {error.msg.lower()} in line {error.lineno}") from None
         except (ValueError, RecursionError):
-            raise ConfigInvalid("is no JSON that is read here") from None
+            raise ConfigInvalid("contains JSON that setup cannot read") from None
         if not isinstance(found, dict):
-            raise ConfigInvalid("is no JSON object")
+            raise ConfigInvalid("is not a JSON object")
         return found
 
     def edited(self, text: str, edit: Edit) -> str:
-        """The text after an edit, which is not compared yet."""
+        """Return the text after an edit; the caller compares its value (E2)."""
         if not text.strip(_SPACE):
             text = "{}\n"
         match edit:
@@ -187,15 +187,15 @@ class Json:
                 return self._cut(text, edit.path)
 
     def rendered(self, value: Mapping[str, Any]) -> str:
-        """What a person would paste."""
+        """Return JSON for a user to paste."""
         return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
     def masked(self, text: str, secrets: Collection[str]) -> str:
-        """The text with `"…"` in the place of each value that is one of these, however it is written."""
+        """Return the text with `"…"` in place of each value in `secrets`, in every notation."""
         return _masked(text, _JSON_VALUES, secrets, json.loads)
 
     def _blanked(self, text: str) -> str:
-        """The text with space in the place of comments, as long as it was."""
+        """Return the text with comments replaced by spaces, with the same length."""
 
         def blank(found: re.Match[str]) -> str:
             return found[0] if found[1] is None else re.sub(r"[^\n]", " ", found[0])
@@ -203,7 +203,7 @@ class Json:
         return _COMMENTED.sub(blank, text) if self.comments else text
 
     def _put(self, text: str, path: Path, value: Any, *, appends: Any = None) -> str:
-        """With a value at a path, or with one more in the array there."""
+        """Return the text with a value at a path, or with one more item in the array at the path."""
         blanked = self._blanked(text)
         start = _skipped(blanked, 0)
         for depth, step in enumerate(path):
@@ -221,7 +221,7 @@ class Json:
         return text[:start] + _rendered(text, value, indent, inline="\n" not in text[start:end]) + text[end:]
 
     def _cut(self, text: str, path: Path) -> str:
-        """Without what stands at a path."""
+        """Return the text without the value at a path."""
         blanked = self._blanked(text)
         start = _skipped(blanked, 0)
         for step in path[:-1]:
@@ -234,7 +234,7 @@ class Json:
             end = blanked.index(",", child.end) + 1
         is_behind_comment = blanked[begin - 1].isspace()
         if is_behind_comment and "\n" not in text[end : rest[0].begin if rest else close]:
-            begin = child.begin  # Else what follows would be a part of the comment.
+            begin = child.begin  # Otherwise the following text would become part of the comment.
         head = text[:begin]
         if at and not rest:
             comma = blanked.index(",", children[at - 1].end)
@@ -249,15 +249,15 @@ def _no_constant(name: str) -> Any:
 
 
 def _skipped(text: str, at: int) -> int:
-    """Behind the space at a place."""
+    """Return the position after the white space at a position."""
     found = _SPACES.match(text, at)
     return found.end() if found else at
 
 
 def _children(blanked: str, start: int) -> tuple[list[_Child], int]:
-    """What an object or array holds that begins at a place, and where it is closed."""
+    """Return the children of the object or array that starts at a position, and the position of its end."""
     if blanked[start] not in "{[":
-        raise ConfigInvalid("has something else where an object or an array was looked for")
+        raise ConfigInvalid("has another value where an object or an array was expected")
     children: list[_Child] = []
     at = _skipped(blanked, start + 1)
     while blanked[at] not in "}]":
@@ -274,10 +274,10 @@ def _children(blanked: str, start: int) -> tuple[list[_Child], int]:
 
 
 def _child_at(children: list[_Child], key: str | int) -> _Child | None:
-    """The child of a key.
+    """Return the child with a key, or None.
 
     Raises:
-        ConfigInvalid: there are two, of which programs heed one or the other.
+        ConfigInvalid: the key occurs twice; programs use one or the other.
     """
     found = [each for each in children if each.key == key]
     if len(found) > 1:
@@ -286,7 +286,7 @@ def _child_at(children: list[_Child], key: str | int) -> _Child | None:
 
 
 def _inserted(text: str, blanked: str, start: int, key: str | None, value: Any) -> str:
-    """With one more child behind those of the object or array that begins at a place."""
+    """Return the text with one more child in the object or array that starts at a position."""
     children, close = _children(blanked, start)
     last = children[-1].end if children else start + 1
     point = max(last, len(text[:close].rstrip(_SPACE)))
@@ -311,7 +311,7 @@ def _inserted(text: str, blanked: str, start: int, key: str | None, value: Any) 
 
 
 def _rendered(text: str, value: Any, indent: str, *, inline: bool) -> str:
-    """A value as it is written into a text, its further lines with an indent."""
+    """Return a value as text; lines after the first are indented."""
     if inline:
         return json.dumps(value, ensure_ascii=False)
     lines = json.dumps(value, ensure_ascii=False, indent=_unit(text)).split("\n")
@@ -323,13 +323,13 @@ def _line_end(text: str) -> str:
 
 
 def _indent_at(text: str, at: int) -> str:
-    """The space that the line of a place begins with."""
+    """Return the white space at the start of the line of a position."""
     line = text[text.rfind("\n", 0, at) + 1 : at]
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
 def _unit(text: str) -> str:
-    """One step of indentation, as in the first line that has one; two spaces where none has."""
+    """Return one step of indentation, as in the first indented line; two spaces if no line is indented."""
     found = re.search(r"\n([ \t]+)[\"{\[]", text)
     return found[1] if found else "  "
 
@@ -349,9 +349,9 @@ class Toml:
         try:
             return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise ConfigInvalid(f"is no TOML: {error}") from None
+            raise ConfigInvalid(f"is not TOML: {error}") from None
         except (ValueError, RecursionError):
-            raise ConfigInvalid("is no TOML that is read here") from None
+            raise ConfigInvalid("contains TOML that setup cannot read") from None
 
     def edited(self, text: str, edit: Edit) -> str:
         """Return the text after an edit; the caller compares its meaning (E2).
@@ -372,10 +372,10 @@ class Toml:
                     table, name = map(str, edit.path)
                     return _with_tables(text, self.rendered({table: {name: value}}))
         except (TOMLKitError, TypeError, AttributeError) as error:
-            raise ConfigInvalid("is laid out in a way that is not edited here") from error
+            raise ConfigInvalid("has a layout that setup cannot edit") from error
 
     def rendered(self, value: Mapping[str, Any]) -> str:
-        """Return tables of tables, and arrays of tables, as a person would paste them."""
+        """Return tables of tables, and arrays of tables, for a user to paste."""
         import tomlkit
 
         tables = (
@@ -386,7 +386,7 @@ class Toml:
         return "\n".join(tables)
 
     def masked(self, text: str, secrets: Collection[str]) -> str:
-        """The text with `"…"` in the place of each value that is one of these, however it is written."""
+        """Return the text with `"…"` in place of each value in `secrets`, in every notation."""
         return _masked(text, _TOML_VALUES, secrets, lambda word: tomllib.loads(f"x = {word}")["x"])
 
 
@@ -446,13 +446,13 @@ def _parsed(text: str) -> TOMLDocument:
     """Return the document of a text.
 
     Raises:
-        ConfigInvalid: it would not be written as it was, such as an array whose tables stand apart.
+        ConfigInvalid: writing it would change the text, such as for an array whose tables are not adjacent.
     """
     import tomlkit
 
     document = tomlkit.parse(text)
     if document.as_string() != text:
-        raise ConfigInvalid("is laid out in a way that is not edited here")
+        raise ConfigInvalid("has a layout that setup cannot edit")
     return document
 
 
@@ -500,4 +500,4 @@ def _is_note(line: str) -> bool:
 
 
 Format = Json | Toml
-"""How a settings file is written."""
+"""The format of a settings file."""

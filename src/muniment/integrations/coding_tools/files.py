@@ -1,18 +1,19 @@
-"""Settings files of other programs: read, compared, replaced, and kept as they were.
+"""Read, compare and replace settings files of other programs, and save their previous content.
 
-F1 A settings file that is a link is followed, and the file that it leads to is replaced: tools that manage
-   such files link them, and a file in the place of their link would be theirs no more.
-F2 Nothing is read or written where somebody else may write the file or put another in its place, nor where
-   the file has further names, which would go on with the old text, or is read-only.
-F3 A file is replaced whole, by a rename, with its owner, group, mode and extended attributes, and only while
-   it holds what the change was made from. What its program writes between that look and the rename, some
-   microseconds, is lost.
-F4 What a file held is kept in `$MUNIMENT_HOME/setup`, readable by this user alone, until it is put back.
-F5 A directory that was made for a file is recorded there, and removed after that file if it is empty and
+F1 If a settings file is a link, its target is replaced: tools that manage such files use links, and a file in
+   place of their link would no longer be managed.
+F2 Nothing is read or written if another user can write the file or replace it, if the file has further hard
+   links, which would keep the old text, or if it is read-only.
+F3 A file is replaced completely, by a rename, with its owner, group, mode and extended attributes, and only
+   while it has the content that the change is based on. A write of its program between that check and the
+   rename, some microseconds, is lost.
+F4 The previous content of a file is stored in `$MUNIMENT_HOME/setup`, readable only by this user, until it is
+   restored.
+F5 A directory that was created for a file is recorded there, and removed after that file if it is empty and
    still the same directory. No other directory is removed.
 
-Apart from `setup`: what is done to files of other programs is reviewed by itself.
-Attacked by `tests/surface/cli/test_setup.py`.
+Separate from `setup`, so that changes to files of other programs can be reviewed alone. Attacked by
+`tests/surface/cli/test_setup.py`.
 """
 
 from __future__ import annotations
@@ -33,23 +34,23 @@ from muniment.kernel.change import digest
 from muniment.policy.ownership import require_way_ours
 
 MAX_SETTINGS_BYTES: Final = 32 << 20
-"""Bytes of a settings file; Claude Code's, which holds a history, may have some megabytes."""
+"""Maximum bytes of a settings file; Claude Code's file contains a history and may have some megabytes."""
 
 _NEW_DIRECTORY: Final = 0o700
 
 
 class ChangedMeanwhile(Exception):
-    """A file is no longer what a change was made from; nothing was written."""
+    """A file no longer has the content that a change is based on; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsFile:
-    """What stood at a path.
+    """A settings file, as it was read.
 
     Attributes:
-        named: where its program looks for it.
-        path: where it lies, links followed.
-        content: None: there is no file.
+        named: the path that its program uses.
+        path: the path after links are resolved.
+        content: None: the file does not exist.
         status: of that file.
     """
 
@@ -60,16 +61,16 @@ class SettingsFile:
 
     @property
     def shown(self) -> str:
-        """Its path, and where it lies if that is elsewhere."""
+        """Return its path, and the target if it is a link."""
         lies = "" if self.path == self.named else f" (a link to {printable(str(self.path))})"
         return printable(str(self.named)) + lies
 
 
 def read_settings_file(named: Path) -> SettingsFile:
-    """What stands at a path.
+    """Read a settings file.
 
     Raises:
-        ConfigInvalid: it leads to no file, is not this user's alone to write (F2), or is too large.
+        ConfigInvalid: it is not a file, other users can write it (F2), or it is too large.
     """
     shown = printable(str(named))
     try:
@@ -86,41 +87,41 @@ def read_settings_file(named: Path) -> SettingsFile:
         except FileNotFoundError:
             return SettingsFile(named, path, None, None)
     except FileNotFoundError:
-        raise ConfigInvalid(f"{shown} is a link that leads to nothing; remove or mend it") from None
+        raise ConfigInvalid(f"{shown} is a broken link; remove or fix it") from None
     except (OSError, RuntimeError) as error:
-        problem = getattr(error, "strerror", None) or "its links lead in a circle"
+        problem = getattr(error, "strerror", None) or "its links form a loop"
         raise ConfigInvalid(f"{shown} cannot be read: {problem}") from None
     if len(content) > MAX_SETTINGS_BYTES:
-        raise ConfigInvalid(f"{shown} holds more than {MAX_SETTINGS_BYTES} bytes")
+        raise ConfigInvalid(f"{shown} is larger than {MAX_SETTINGS_BYTES} bytes")
     return SettingsFile(named, path, content, status)
 
 
 def _check_file(shown: str, status: os.stat_result) -> None:
-    """Raise as `read_settings_file` does (F2)."""
+    """Check the type, owner, mode and links of a file (F2); raise as `read_settings_file`."""
     others = stat.S_IWOTH if status.st_gid == os.getegid() else stat.S_IWOTH | stat.S_IWGRP
     if not stat.S_ISREG(status.st_mode):
-        problem = "is no file"
+        problem = "is not a file"
     elif status.st_uid != os.geteuid():
         problem = f"belongs to user {status.st_uid}, not to you; run this as its owner"
     elif status.st_mode & others:
         mode = stat.S_IMODE(status.st_mode)
-        problem = f"can be written by others (mode {mode:04o}); look at it, then: chmod go-w"
+        problem = f"can be written by others (mode {mode:04o}); check it, then: chmod go-w"
     elif not status.st_mode & stat.S_IWUSR:
         mode = stat.S_IMODE(status.st_mode)
-        problem = f"is read-only (mode {mode:04o}); if you mean it to change: chmod u+w"
+        problem = f"is read-only (mode {mode:04o}); to allow the change: chmod u+w"
     elif status.st_nlink > 1:
-        problem = f"has {status.st_nlink} names (hard links), and one alone would change; use a symbolic link"
+        problem = f"has {status.st_nlink} hard links, and only one would change; use a symbolic link"
     else:
         return
     raise ConfigInvalid(f"{shown} {problem}")
 
 
 def write_settings_file(file: SettingsFile, content: bytes | None) -> None:
-    """Put this in the place of a file as it was read (F3); None: there shall be none.
+    """Replace the content of a file as it was read (F3); None: delete the file.
 
     Raises:
-        ChangedMeanwhile: it is another by now.
-        ConfigInvalid: the system refuses. Nothing of the file was changed.
+        ChangedMeanwhile: it has changed since.
+        ConfigInvalid: the system does not allow it. The file is unchanged.
     """
     try:
         if content is None:
@@ -129,21 +130,21 @@ def write_settings_file(file: SettingsFile, content: bytes | None) -> None:
         else:
             _write_whole(file, content)
     except OSError as error:
-        raise ConfigInvalid(f"{file.shown} cannot be written: {error.strerror}; it is as it was") from None
+        raise ConfigInvalid(f"{file.shown} cannot be written: {error.strerror}; it is unchanged") from None
 
 
 class MadeDirectory(NamedTuple):
-    """A directory that setup made; the inode number identifies it (F5)."""
+    """A directory that setup created; the inode number identifies it (F5)."""
 
     path: str
     inode: int
 
     def is_above(self, path: Path) -> bool:
-        """Return whether a path lies in this directory."""
+        """Return whether a path is in this directory."""
         return Path(self.path) in path.parents
 
     def is_unchanged(self) -> bool:
-        """Return whether this very directory is still there."""
+        """Return whether the same directory still exists."""
         try:
             return Path(self.path).lstat().st_ino == self.inode
         except OSError:
@@ -151,7 +152,7 @@ class MadeDirectory(NamedTuple):
 
 
 def make_directories(file: SettingsFile, made: list[MadeDirectory]) -> None:
-    """Make the missing directories above a settings file, and add each to `made`.
+    """Create the missing directories above a settings file, and add each to `made`.
 
     Raises:
         ConfigInvalid: the system does not allow it.
@@ -159,15 +160,15 @@ def make_directories(file: SettingsFile, made: list[MadeDirectory]) -> None:
     try:
         for each in reversed(file.path.parents):
             if not each.is_dir():
-                with suppress(FileExistsError):  # Another process made it, or the file cannot be written.
+                with suppress(FileExistsError):  # Another process created it, or the file cannot be written.
                     each.mkdir(_NEW_DIRECTORY)
                     made.append(MadeDirectory(str(each), each.lstat().st_ino))
     except OSError as error:
-        raise ConfigInvalid(f"{file.shown} cannot be written: {error.strerror}; it is as it was") from None
+        raise ConfigInvalid(f"{file.shown} cannot be written: {error.strerror}; it is unchanged") from None
 
 
 def remove_directories(made: Iterable[MadeDirectory]) -> None:
-    """Remove the directories that are empty and still those that were made, the innermost first (F5)."""
+    """Remove the directories that are empty and unchanged since setup created them, innermost first (F5)."""
     for each in sorted(made, key=lambda each: len(each.path), reverse=True):
         if each.is_unchanged():
             with suppress(OSError):  # It is not empty, or the system does not allow it: it stays.
@@ -190,7 +191,7 @@ def _write_whole(file: SettingsFile, content: bytes) -> None:
 
 
 def _take_after(fd: int, file: SettingsFile) -> None:
-    """Give a new file group, mode and extended attributes of the one that it takes the place of (F3)."""
+    """Copy the group, mode and extended attributes of the replaced file to the new file (F3)."""
     if file.status is None:
         return
     if file.status.st_gid != os.fstat(fd).st_gid:
@@ -200,7 +201,7 @@ def _take_after(fd: int, file: SettingsFile) -> None:
         try:
             os.setxattr(fd, name, os.getxattr(file.path, name))
         except OSError as error:
-            # Those of the system that it gives by itself; an access list is no such one, and may not be lost.
+            # The system sets its own attributes. An access list is not one of them, and must not be lost.
             if name == "system.posix_acl_access" or error.errno not in {
                 errno.EPERM,
                 errno.ENOTSUP,
@@ -210,23 +211,23 @@ def _take_after(fd: int, file: SettingsFile) -> None:
 
 
 def _check_unchanged(file: SettingsFile) -> None:
-    """Raise `ChangedMeanwhile` unless a file is what it was."""
+    """Raise `ChangedMeanwhile` if a file has changed."""
     now = read_settings_file(file.named)
     if (now.path, now.content) != (file.path, file.content):
         raise ChangedMeanwhile
 
 
-# -- what was there before ---------------------------------------------------------------------------
+# -- previous content --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class KeptFile:
-    """What is kept of a settings file that was changed (F4).
+    """The saved content of a settings file that was changed (F4).
 
     Attributes:
         directory: `$MUNIMENT_HOME/setup`.
-        tool: whose file it is.
-        named: where that looks for it.
+        tool: the tool of the file.
+        named: the path that the tool uses.
     """
 
     directory: Path
@@ -235,7 +236,7 @@ class KeptFile:
 
     @property
     def original(self) -> Path:
-        """What it held; missing if there was no file."""
+        """Return the path of the previous content; missing if there was no file."""
         return self.directory / f"{self._stem}.original"
 
     @property
@@ -247,16 +248,16 @@ class KeptFile:
         return f"{self.tool}-{self.named.name.lstrip('.')}-{digest(os.fsencode(self.named))[:8]}"
 
     def keep(self, path: Path, before: bytes | None, after: bytes, made: list[MadeDirectory]) -> None:
-        """Keep what a file held, and tell by what it is going to hold whether it was changed since.
+        """Save the previous content of a file, and the digest of the new one, to detect later changes.
 
         Args:
-            path: where it lies, links followed.
-            before: what it held.
-            after: what it is going to hold.
-            made: the directories that setup made; those that are made to keep this are added.
+            path: of the file, after links are resolved.
+            before: its previous content.
+            after: its new content.
+            made: the directories that setup created; those created for the saved content are added.
 
         Raises:
-            ConfigInvalid: it cannot be kept.
+            ConfigInvalid: it cannot be saved.
         """
         note = {
             "tool": self.tool,
@@ -276,7 +277,7 @@ class KeptFile:
             self._write_note(note)
 
     def begin_removal(self) -> None:
-        """Record that the file is about to be removed; a later `--remove` then goes on with its directories.
+        """Record that the file will be removed, so that a later `--remove` also removes its directories.
 
         Raises:
             ConfigInvalid: it cannot be recorded.
@@ -286,24 +287,24 @@ class KeptFile:
                 self._write_note({**self._read_note(), "removing": True})
 
     def directories(self) -> list[MadeDirectory]:
-        """Return the directories that setup made for the file, and to keep what it held."""
+        """Return the directories that setup created for the file and for its saved content."""
         listed = self._read_note().get("directories")
         found = listed if isinstance(listed, list) else []
         return [MadeDirectory(*each) for each in found if _is_made_directory(each)]
 
     def unused_directories(self) -> list[MadeDirectory]:
-        """Return those of `directories` that nothing needs after `drop`: if setup removed the file, all."""
+        """Return the directories that are unused after `drop`; all of them if setup removed the file."""
         return self.directories() if self._read_note().get("removing") is True else self.own_directories()
 
     def own_directories(self) -> list[MadeDirectory]:
-        """Return those of `directories` that were made to keep what files held."""
+        """Return the directories that were created for saved content."""
         return [each for each in self.directories() if each.is_above(self._note)]
 
     def before(self, now: bytes | None) -> tuple[bool, bytes | None]:
-        """Whether a file holds what was written, and what it held before; None: nothing that is known.
+        """Return whether a file is unchanged since setup wrote it, and its previous content; None if unknown.
 
         Raises:
-            ConfigInvalid: what is kept cannot be read.
+            ConfigInvalid: the saved content cannot be read.
         """
         note = self._read_note()
         original = read_settings_file(self.original).content
@@ -312,7 +313,7 @@ class KeptFile:
 
     @property
     def existed(self) -> bool | None:
-        """Whether there was a file before; None: who knows."""
+        """Return whether the file existed before setup; None if unknown."""
         found = self._read_note().get("existed")
         return found if isinstance(found, bool) else None
 
@@ -322,13 +323,13 @@ class KeptFile:
             yield
         except (OSError, ChangedMeanwhile) as error:
             problem = getattr(error, "strerror", None) or "another setup runs"
-            raise ConfigInvalid(f"{printable(str(self.named))} cannot be kept as it is: {problem}") from None
+            raise ConfigInvalid(f"{printable(str(self.named))} cannot be saved: {problem}") from None
 
     def _write_note(self, note: Mapping[str, Any]) -> None:
         _write_whole(read_settings_file(self._note), json.dumps(note).encode())
 
     def drop(self) -> None:
-        """Keep nothing any longer."""
+        """Delete the saved content."""
         for path in (self._note, self.original):
             path.unlink(missing_ok=True)
 
@@ -345,7 +346,7 @@ def _is_made_directory(value: Any) -> bool:
 
 
 def kept_files(directory: Path) -> list[KeptFile]:
-    """What is kept, of all files that were changed."""
+    """Return the saved content of all changed files."""
     found = []
     for note in sorted(directory.glob("*.json")):
         try:

@@ -1,18 +1,18 @@
-"""What `muniment setup` puts into the settings of each coding tool, and how it knows it again.
+"""Define the entries that `muniment setup` adds to the settings of each coding tool, and recognise them.
 
-Where each of these files lies and what stands in it comes from the tools' own pages, named in docs/setup.md.
+The paths and the content of these files are documented by the tools; docs/setup.md links to their pages.
 
-W1 An MCP server is ours if it is called `muniment` and runs `muniment mcp`; a hook, if its line runs
-   `muniment recall --hook` and does nothing else. Whatever else stands there, also under that name, is left
-   as it is; an event whose hook calls Muniment in a way of a person's own gets no second one.
-W2 Of an entry that is ours only the program and its home are changed: what a person added to it stays, a line
-   for a shell as it was typed.
-W3 Hooks of ours come last, since Codex knows the ones that a person trusts by their position.
-W4 What is left empty by taking ours out goes too, unless it stood there before.
-W5 An entry that stood there before the first setup is a person's own, also if it runs the same: it is
-   corrected as ours is, and gets its words again.
+W1 An MCP server belongs to Muniment if its name is `muniment` and it runs `muniment mcp`; a hook, if its line
+   runs only `muniment recall --hook`. Other entries, also with that name, are not changed. An event that
+   already has a user's own hook which calls Muniment gets no second one.
+W2 In an entry of Muniment only the program and its home are changed: additions of the user stay, and a shell
+   line stays as typed.
+W3 Muniment's hooks are added last, since Codex identifies trusted hooks by their position.
+W4 Objects that are empty after the removal are also removed, unless they existed before.
+W5 An entry that existed before the first setup belongs to the user, also if it runs the same command. It is
+   corrected like one of Muniment, and restored at the removal.
 
-Apart from `setup`: a tool that is new touches this alone.
+Separate from `setup`: support for a new tool changes only this file.
 """
 
 from __future__ import annotations
@@ -33,37 +33,37 @@ from muniment.names import HOME_VARIABLE
 NAME: Final = "muniment"
 
 _SECONDS: Final = 10
-"""That a tool waits for the hook: its own 4, and twice as long for a machine that is busy."""
+"""Seconds that a tool waits for the hook: the hook's 4, and more for a busy machine."""
 
 _GROUP: Final = 3
-"""Steps to a group of hooks: `hooks`, an event, and a position."""
+"""Length of the path of a group of hooks: `hooks`, an event, and an index."""
 
 _TOOL_SECONDS: Final = 300
-"""That a tool waits for the server: a fact takes 295 at most."""
+"""Seconds that a tool waits for the server: a fact takes at most 295."""
 
 _WORD: Final = r"""(?:[\w@%+=:,./~-]|'[^']*'|"[^"$`\\!]*")+"""
-"""A word that a shell takes as it stands, but for quotes."""
+"""Matches a word that a shell uses unchanged, except for quotes."""
 
 _LINE: Final = re.compile(
     rf"(?:{HOME_VARIABLE}={_WORD}[ \t]+)?{_WORD}(?:[ \t]+-m[ \t]+{NAME})?[ \t]+recall[ \t]+--hook"
     r"(?P<tail>(?:[ \t][^|&;<>$`()\r\n]*)?)"
 )
-"""A line for a shell that is our hook, and what a person added behind."""
+"""Matches a shell line that is Muniment's hook, and text that the user added after it."""
 
 _SECRET_OPTION: Final = re.compile(r"(?i)--?[\w-]*(?:key|token|secret|passw|auth|header|credential)")
-"""An argument whose value is nobody's business."""
+"""Matches an argument whose value is private."""
 
 _CALL: Final = re.compile(rf"{NAME}[\"']?\s+recall\b.*--hook", re.DOTALL)
-"""In a line that calls our hook, whatever else it does."""
+"""Matches a line that calls Muniment's hook, possibly among other commands."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """How `muniment` is started.
+    """The command that starts `muniment`.
 
     Attributes:
         words: the program, absolute, and its first arguments.
-        home: `MUNIMENT_HOME` for it; None: the usual one.
+        home: `MUNIMENT_HOME` for it; None: the default.
     """
 
     words: tuple[str, ...]
@@ -71,26 +71,26 @@ class Program:
 
     @property
     def hook(self) -> str:
-        """The hook, as a line for a shell; the same for every tool, or Cursor would run two of them."""
+        """Return the hook as a shell line; the same for every tool, or Cursor would run two of them."""
         home = f"{HOME_VARIABLE}={shlex.quote(self.home)} " if self.home else ""
         return home + shlex.join((*self.words, "recall", "--hook"))
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one settings file has of ours.
+    """Muniment's entries in one settings file.
 
     Attributes:
-        file: where the tool looks for it.
-        form: how it is written.
-        servers: the member that holds its MCP servers; None: they stand elsewhere.
-        kind: of an entry there, before the command.
-        server: of an entry there, behind the command.
-        events: of its hooks; empty: they stand elsewhere.
-        hook: of a hook, besides its command.
-        flat: hooks stand right below their event, not in groups.
-        head: members that such a file must have.
-        off: where it says that hooks or servers do not run, and what to tell then.
+        file: the path that the tool uses.
+        form: the format of the file.
+        servers: the member with its MCP servers; None: they are in another file.
+        kind: members of a server entry before the command.
+        server: members of a server entry after the command.
+        events: events with a hook; empty: they are in another file.
+        hook: members of a hook in addition to its command.
+        flat: hooks are directly in the list of their event, without groups.
+        head: members that the file must have.
+        off: members and values that disable hooks or servers.
     """
 
     file: Path
@@ -107,12 +107,12 @@ class Part:
     def install(
         self, document: dict[str, Any], program: Program, elsewhere: Collection[str] = ()
     ) -> Iterator[Edit]:
-        """The edits that put ours in; none where it is there.
+        """Yield the edits that add Muniment's entries; none if they exist.
 
         Args:
-            document: what stands there.
-            program: how we are started.
-            elsewhere: events whose hook stands in another file of the tool.
+            document: the current settings.
+            program: the command that starts Muniment.
+            elsewhere: events whose hook is in another file of the tool.
         """
         for name, value in self.head.items():
             if name not in document:
@@ -124,11 +124,11 @@ class Part:
                 yield from self._install_hook(document, event, program)
 
     def remove(self, document: dict[str, Any], before: Mapping[str, Any]) -> Iterator[Edit]:
-        """The edits that take ours out, and give a person's own of the time before its words again (W5).
+        """Yield the edits that remove Muniment's entries, and restore entries of the user (W5).
 
         Args:
-            document: what stands there.
-            before: what stood there before ours, as far as it is known (W4).
+            document: the current settings.
+            before: the settings before the first setup, if known (W4).
         """
         ours: list[edits.Path] = []
         server, own = self.server_in(document), self.server_in(before)
@@ -152,33 +152,33 @@ class Part:
                 yield Put((*path, "command"), line[1])
         known: Mapping[str, Any] = (
             {} if isinstance(self.form, Toml) else before
-        )  # An empty table cannot stay.
+        )  # An empty TOML table cannot stay.
         for path in reversed(ours):
             edit = Cut(_widened(document, path, known))
             document = applied(document, edit)
             yield edit
 
     def notes(self, document: dict[str, Any]) -> Iterator[str]:
-        """What a person should know of this file."""
+        """Yield remarks for the user about this file."""
         for path, value in self.off:
             if _at(document, path) == value:
                 shown = f"{'.'.join(path)} = {str(value).lower()}"
-                yield f"{self.file} says {shown}: no hook runs until that is changed"
+                yield f"{self.file} contains {shown}: no hook runs until you change that"
         server = self.server_in(document)
         if server is not None and not _is_our_server(server):
-            yield f"{self.file} has a server {NAME!r} that is started otherwise; it was left as it is"
+            yield f"{self.file} has a server {NAME!r} that is started in another way; it was not changed"
         allowed = _at(document, ("mcp", "allowed"))
         if self.servers is not None and isinstance(allowed, list) and NAME not in allowed:
             yield f"{self.file} allows only some servers (mcp.allowed); add {NAME!r} there"
 
     def is_ours_in(self, document: dict[str, Any]) -> bool:
-        """Whether anything of ours stands there."""
+        """Return whether the settings contain an entry of Muniment."""
         return _is_our_server(self.server_in(document)) or bool(self._hooks_in(document))
 
     def secrets_in(self, document: Mapping[str, Any]) -> set[str]:
-        """The values of servers that nobody is to see: of `env`, headers, and options such as --token.
+        """Return the private values of servers: in `env`, in headers, and of options such as --token.
 
-        Texts as they are, others as JSON writes them.
+        Strings as they are, other values as JSON.
         """
         found: set[str] = set()
         servers = document.get(self.servers or "")
@@ -199,25 +199,25 @@ class Part:
         return found - {""}
 
     def is_empty(self, text: str) -> bool:
-        """Whether nothing stands there but what such a file must have: no member, no comment."""
+        """Return whether a file has no member and no comment except the required members."""
         heads = {"", "{}", json.dumps(dict(self.head))}
         return "".join(text.split()) in {"".join(each.split()) for each in heads}
 
     def events_in(self, document: Mapping[str, Any]) -> set[str]:
-        """The events that have a hook of ours there, or a person's own that calls it."""
+        """Return the events with a hook of Muniment, or with a user's own hook that calls it."""
         return {*(str(path[1]) for path, _ in self._hooks_in(document)), *self._own_in(document)}
 
     def notes_of_own(self, document: Mapping[str, Any]) -> Iterator[str]:
-        """What stays there, put in and taken out alike."""
+        """Yield remarks about a user's own hooks, which setup and removal do not change."""
         for event in self._own_in(document):
-            yield f"{self.file} has a hook of your own for {event} that calls {NAME}; it is left as it is"
+            yield f"{self.file} has your own hook for {event} that calls {NAME}; it is not changed"
 
     def server_in(self, document: Mapping[str, Any]) -> Any:
-        """What stands there as our server; None: nothing."""
+        """Return the server entry named `muniment`, or None."""
         return None if self.servers is None else _at(document, (self.servers, NAME))
 
     def pasted(self, program: Program) -> str:
-        """What a person would add by hand."""
+        """Return the entries as text for a user to paste."""
         document: dict[str, Any] = {}
         for edit in self.install({}, program):
             document = applied(document, edit)
@@ -255,14 +255,14 @@ class Part:
             yield Append(("hooks", event), hook if self.flat else {"hooks": [{"type": "command", **hook}]})
 
     def _own_in(self, document: Mapping[str, Any]) -> list[str]:
-        """The events that have a hook which calls ours in a way of a person's own (W1)."""
+        """Return the events with a user's own hook that calls Muniment (W1)."""
         found = self._hooks_in(document, _calls_our_hook)
         return list(dict.fromkeys(str(path[1]) for path, hook in found if not _is_our_hook(hook)))
 
     def _hooks_in(
         self, document: Mapping[str, Any], wanted: Callable[[Mapping[str, Any]], bool] | None = None
     ) -> list[tuple[edits.Path, Mapping[str, Any]]]:
-        """The hooks that are wanted, else ours, and where they stand, whatever the event."""
+        """Return the wanted hooks with their paths, for all events; by default the hooks of Muniment."""
         is_wanted = wanted or _is_our_hook
         found: list[tuple[edits.Path, Mapping[str, Any]]] = []
         every = document.get("hooks")
@@ -277,7 +277,7 @@ class Part:
 
 
 def _widened(document: dict[str, Any], path: edits.Path, before: Mapping[str, Any]) -> edits.Path:
-    """The path of what is to go with what stands at a path, since nothing would be left in it (W4)."""
+    """Return the path of the outermost value that is empty without the value at a path (W4)."""
     if len(path) > _GROUP and len(_at(document, path[:-1])) == 1:
         path = path[:_GROUP]
     while len(path) > 1 and len(_at(document, path[:-1])) == 1 and _at(before, path[:-1]) is None:
@@ -286,12 +286,12 @@ def _widened(document: dict[str, Any], path: edits.Path, before: Mapping[str, An
 
 
 def _items(value: Any) -> list[Any]:
-    """The objects of an array, others as empty ones, so that positions hold."""
+    """Return the items of an array; items that are not objects become {}, so that indexes stay valid."""
     return [each if isinstance(each, dict) else {} for each in value] if isinstance(value, list) else []
 
 
 def _at(document: Any, path: edits.Path) -> Any:
-    """What stands at a path; None: nothing."""
+    """Return the value at a path, or None."""
     for step in path:
         try:
             document = document[step]
@@ -301,7 +301,7 @@ def _at(document: Any, path: edits.Path) -> Any:
 
 
 def _is_our_server(entry: Any) -> bool:
-    """W1."""
+    """Return whether a server entry belongs to Muniment (W1)."""
     if not isinstance(entry, dict) or not isinstance(entry.get("args"), list):
         return False
     words = [entry.get("command"), *entry["args"]]
@@ -309,7 +309,7 @@ def _is_our_server(entry: Any) -> bool:
 
 
 def _is_our_hook(hook: Mapping[str, Any]) -> bool:
-    """W1."""
+    """Return whether a hook belongs to Muniment (W1)."""
     command = hook.get("command")
     line = _LINE.fullmatch(command) if isinstance(command, str) else None
     try:
@@ -326,7 +326,7 @@ def _calls_our_hook(hook: Mapping[str, Any]) -> bool:
 
 
 def _runs(words: list[str], command: str) -> bool:
-    """Whether a command line is one of ours."""
+    """Return whether a command line runs a command of Muniment."""
     is_program = words[1:2] == [command] and Path(words[0]).name == NAME
     return is_program or words[1:4] == ["-m", NAME, command]
 
@@ -339,9 +339,9 @@ class CodingTool:
     """A coding tool.
 
     Attributes:
-        title: what people call it.
-        parts: its settings files, by the environment and the user's home directory.
-        then: what is left to do by hand.
+        title: the name of the product.
+        parts: returns its settings files, given the environment and the user's home directory.
+        then: steps that the user must do by hand.
     """
 
     title: str
@@ -376,7 +376,7 @@ def _codex(environment: Mapping[str, str], home: Path) -> tuple[Part, ...]:
     server = {"tool_timeout_sec": _TOOL_SECONDS}
     events, hook = ("UserPromptSubmit", "SessionStart"), {"timeout": _SECONDS}
     off = tuple((("features", name), False) for name in ("hooks", "codex_hooks"))
-    if beside.exists():  # Codex warns where hooks stand in both.
+    if beside.exists():  # Codex warns if hooks are in both.
         return (
             Part(config, Toml(), "mcp_servers", server=server, off=off),
             Part(beside, Json(), events=events, hook=hook),
@@ -385,7 +385,7 @@ def _codex(environment: Mapping[str, str], home: Path) -> tuple[Part, ...]:
 
 
 def _cursor(environment: Mapping[str, str], home: Path) -> tuple[Part, ...]:
-    del environment  # None moves its directory.
+    del environment  # No variable changes its directory.
     return (
         Part(home / ".cursor" / "mcp.json", Json(), "mcpServers"),
         Part(
@@ -401,7 +401,8 @@ def _cursor(environment: Mapping[str, str], home: Path) -> tuple[Part, ...]:
 
 def _qwen_code(environment: Mapping[str, str], home: Path) -> tuple[Part, ...]:
     file = _moved(environment, "QWEN_HOME", home / ".qwen") / "settings.json"
-    # Seconds in current versions, where 1000 and more are milliseconds, as all were in older ones.
+    # Current versions use seconds below 1000 and milliseconds from 1000 on; older ones always use
+    # milliseconds.
     hook = {"name": NAME, "timeout": _SECONDS * 1_000}
     off = ((("disableAllHooks",), True),)
     events = ("UserPromptSubmit", "SessionStart")
@@ -418,18 +419,18 @@ def _gemini_cli(environment: Mapping[str, str], home: Path) -> tuple[Part, ...]:
 
 TOOLS: Final[Mapping[str, CodingTool]] = MappingProxyType(
     {
-        "claude-code": CodingTool("Claude Code", _claude_code, ("sessions that begin from now on have it",)),
+        "claude-code": CodingTool("Claude Code", _claude_code, ("new sessions use it",)),
         "codex": CodingTool(
             "Codex",
             _codex,
-            ("start Codex and trust the hooks with /hooks: until then Codex passes over them in silence",),
+            ("start Codex and trust the hooks with /hooks: until then Codex silently skips them",),
         ),
         "cursor": CodingTool(
             "Cursor",
             _cursor,
             (
                 "restart Cursor, and enable the server under Customize, MCPs",
-                "whether Cursor heeds what is recalled for a prompt depends on its version; the server works",
+                "some versions of Cursor ignore entries recalled for a prompt; the server works in all",
             ),
         ),
         "qwen-code": CodingTool("Qwen Code", _qwen_code, ("restart Qwen Code",)),

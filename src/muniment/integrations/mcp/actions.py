@@ -1,4 +1,4 @@
-"""The reads and writes of tools, resources and prompts at a place of the library; M1 to M3 are in `tools`."""
+"""Read and change the memory for tools, resources and prompts; `tools` defines M1 to M3."""
 
 from __future__ import annotations
 
@@ -28,33 +28,34 @@ if TYPE_CHECKING:
     from muniment.types import DreamRequest
 
 PAGE: Final = 200
-"""Entries of one page of the resources."""
+"""Maximum entries of one page of the resources."""
 
 MAX_SHOWN_BYTES: Final = 256 * 1024
-"""Bytes of an entry that is shown; a client takes one MiB of an answer, which has it twice."""
+"""Maximum bytes of a displayed entry; clients accept a response of one MiB, which contains the entry twice.
+"""
 
 _OWN_KINDS: Final = frozenset({"remember", "forget", "dream", "undo"})
-"""Tasks that were asked for by a tool or a program; what was approved or edited is a person's."""
+"""Kinds of tasks that a tool or a program requests; approvals and edits are made by people."""
 
 MAX_STEPS_TOLD: Final = 50
-"""Steps of one history."""
+"""Maximum steps of one history."""
 
 
 def _visibility(place: Place, reader: Reader) -> Visibility:
-    """Return what a reader may be shown; load it here, as a handshake needs none of it."""
+    """Return what a reader may see; imported here, since a handshake does not need it."""
     from muniment.operations.visibility import Visibility
 
     return Visibility(place, reader)
 
 
 def listing(place: Place, reader: Reader, after: str | None) -> tuple[list[tuple[str, str]], str | None]:
-    """The entries that a recall might show, from after a path on; on the first page the indexes before them.
+    """List the entries that a recall may return, after a path; the first page starts with the indexes.
 
     Returns:
-        Logical paths, sorted, each with a name that code made of it; and where the next page begins, if there
-        is one.
+        Logical paths, sorted, each with a name created by code; and the start of the next page, if there is
+        one.
 
-    Cost: a look at every file, and the rows of all entries.
+    Cost: a stat of every file, and the rows of all entries.
     """
     from muniment.store.index import shown_path
 
@@ -74,28 +75,28 @@ def listing(place: Place, reader: Reader, after: str | None) -> tuple[list[tuple
 
 
 def shown_indexes(place: Place, reader: Reader) -> list[ShowAnswer]:
-    """The indexes that there are, as data (M1)."""
+    """Return the existing indexes, as data (M1)."""
     return [found for scope in place.roots if (found := _index_of(place, reader, scope)) is not None]
 
 
 def shown(place: Place, reader: Reader, unsafe_path: str) -> ShowAnswer:
-    """An entry, or the index of a scope, as data (M1).
+    """Return an entry, or the index of a scope, as data (M1).
 
     Raises:
-        PathEscape, Refusal: it is no path of the memory.
-        NotFound: nothing is there that a recall might show.
+        PathEscape, Refusal: it is not a path of the memory.
+        NotFound: it does not exist, or a recall may not return it.
         ManagedMemoryUnavailable: the state cannot be used.
     """
     path = place.path(unsafe_path)
     if path.rel in {"", INDEX_NAME}:
         if (found := _index_of(place, reader, path.scope)) is None:
-            raise NotFound(f"there is no index of {path.scope} yet")
+            raise NotFound(f"the scope {path.scope} has no index yet")
         return found
     if (holding := _visibility(place, reader).entry(path)) is None:
-        raise NotFound(f"there is no entry at {path.text}; recall and the resources say which there are")
+        raise NotFound(f"no entry at {path.text}; recall and the resources list the entries")
     if len(holding.data) > MAX_SHOWN_BYTES:
         raise ToolProblem(
-            "too_large", f"{path.text} has more than {MAX_SHOWN_BYTES} bytes; recall parts of it"
+            "too_large", f"{path.text} is larger than {MAX_SHOWN_BYTES} bytes; recall parts of it"
         )
     return ShowAnswer(path=path.text, trust=holding.trust, text=marked(holding.entry.text))
 
@@ -103,7 +104,7 @@ def shown(place: Place, reader: Reader, unsafe_path: str) -> ShowAnswer:
 def _index_of(place: Place, reader: Reader, scope: Scope) -> ShowAnswer | None:
     from muniment.operations.indexes import shown_index
 
-    _visibility(place, reader).view(scope)  # So that the catalog knows of edits by hand.
+    _visibility(place, reader).view(scope)  # Update the catalog with edits by hand.
     text = shown_index(place, place.policy, scope, reader.trust)
     return None if text is None else ShowAnswer(path=f"{scope}/{INDEX_NAME}", trust=None, text=marked(text))
 
@@ -122,10 +123,10 @@ def history(place: Place, reader: Reader, unsafe_path: str) -> HistoryAnswer:
 
 
 def take_back(task_id: str, place: Place, reader: Reader, cancel: Cancel) -> UndoAnswer:
-    """Take back what a task did, if whoever asks may (M2); the answer names visible paths only (M1).
+    """Undo a task, if the caller may (M2); the result lists only visible paths (M1).
 
     Raises:
-        ToolProblem: somebody of more trust, or a person, had it done.
+        ToolProblem: a caller with higher trust, or a person, requested the task.
         MunimentError: as `Memory.undo`.
     """
     from muniment.operations.review import undo
@@ -150,18 +151,18 @@ def _may_take_back(run: Run, trust: Trust) -> bool:
     return is_owner or (run.kind in _OWN_KINDS and trust.satisfies(run.trust))
 
 
-def owner_required(what: str = "take that back: muniment undo") -> ToolProblem:
+def owner_required(what: str = "undo that, with muniment undo") -> ToolProblem:
     """Return the problem of a call that only the owner may make."""
-    return ToolProblem("owner_required", f"only the owner of the memory may {what}, or the page, does it")
+    return ToolProblem("owner_required", f"only the owner of the memory may {what} or on the page")
 
 
 def tidy(request: DreamRequest, place: Place, reader: Reader, cancel: Cancel) -> DreamAnswer:
-    """Tidy the memory by rules, with the trust of the reader; the answer names visible paths only (M1).
+    """Tidy the memory by rules, with the trust of the reader; the result lists only visible paths (M1).
 
-    No language model is used: it could merge other entries than the preview has shown.
+    No language model is used: it could merge other entries than those in the preview.
 
     Raises:
-        MunimentError: as `Memory.dream`; for others than the owner, what is removed waits for a review.
+        MunimentError: as `Memory.dream`; unless the owner calls, removals become a pending review.
     """
     from muniment.agent.filing import RuleWriter
     from muniment.operations.dream import dream
@@ -173,7 +174,9 @@ def tidy(request: DreamRequest, place: Place, reader: Reader, cancel: Cancel) ->
     merged, expired = map(visibility.paths, (result.deduped_paths, result.expired_paths))
     lines = {path: [f"- {path}: repeated or replaced"] for path in merged}
     lines |= {path: [f"- {path}: expired"] for path in expired}
-    stays = [f"{path} ended, by its own words; it stays" for path in visibility.paths(result.ended_paths)]
+    stays = [
+        f"{path} ended, according to its text; it stays" for path in visibility.paths(result.ended_paths)
+    ]
     if reader.is_owner:
         stays += [f"{each.path} stays: {each.reason}" for each in result.kept]
     notes = (*([result.summary] if lines else []), *result.notes, *stays[:PAGE])
@@ -181,27 +184,27 @@ def tidy(request: DreamRequest, place: Place, reader: Reader, cancel: Cancel) ->
 
 
 def pin_entry(unsafe_path: str, place: Place, _: Reader, cancel: Cancel, *, dry_run: bool) -> PinAnswer:
-    """Pin or unpin an entry; only for the owner. Raises as `operations.edit.pin`."""
+    """Pin or unpin an entry, for the owner only; raise as `operations.edit.pin`."""
     from muniment.operations.edit import pin
 
     return PinAnswer.of(pin(place, unsafe_path, recallable_only=True, dry_run=dry_run, cancel=cancel))
 
 
 class CommitsSince:
-    """What other tasks and programs commit to the roots of a place.
+    """The commits of other tasks and programs to the roots of a memory.
 
     Args:
-        place: asks for it, as it is by now.
-        number: of the last event that is known.
+        place: returns the current memory.
+        number: of the last known event.
     """
 
     def __init__(self, place: Callable[[], Place], number: int) -> None:
         self._place, self._number = place, number
 
     def since(self) -> list[str] | None:
-        """Logical paths of what changed since the last time, at most `PAGE`; None: nothing did.
+        """Return the paths of entries that changed since the last call, at most `PAGE`; None: no change.
 
-        Of what a recall may not show now it is told that something changed, and not what (M1).
+        If a recall may not return a changed entry, its path is omitted (M1).
 
         Raises:
             MunimentError: as `place`; or the ledger cannot be read.

@@ -1,4 +1,4 @@
-"""The answers of the tools: the fields of each, made of results of operations, and the text for the model."""
+"""Define the responses of the tools: their fields, from results of operations, and the text for the model."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class ClosedModel(BaseModel):
-    """A model that takes no other members than its own."""
+    """A model that rejects unknown members."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, from_attributes=True)
 
 
-# -- answered ----------------------------------------------------------------------------------------
+# -- responses ---------------------------------------------------------------------------------------
 
 
 def _paths_of(entries: Iterable[Any]) -> list[str]:
@@ -29,44 +29,44 @@ def _paths_of(entries: Iterable[Any]) -> list[str]:
 
 
 class McpAnswer(ClosedModel):
-    """What a call is answered with: its fields, and the same as text for the model."""
+    """The response to a call: its fields, and the same content as text for the model."""
 
     @classmethod
     def of(cls, result: object, **others: Any) -> Self:
-        """Return the answer that has the members of an operation's result.
+        """Create the response from an operation's result.
 
         Args:
-            result: has the members by their names there.
-            others: those that it does not have, or that replace its own.
+            result: provides the members with the same names.
+            others: members that it lacks, or that are replaced.
         """
         names = {str(field.validation_alias or name) for name, field in cls.model_fields.items()}
         return cls.model_validate({name: getattr(result, name) for name in names - others.keys()} | others)
 
     @abstractmethod
     def told(self) -> str:
-        """The text."""
+        """Return the text."""
 
 
 class RememberAnswer(McpAnswer):
-    """What a remember did."""
+    """The result of a remember."""
 
-    task_id: str = Field(description="Takes it back with undo.")
+    task_id: str = Field(description="Pass it to undo to reverse this.")
     summary: str
-    paths: list[str] = Field(validation_alias="files_touched", description="The entries that were written.")
-    trust: str | None = Field(description="Of what was written; null: nothing was.")
+    paths: list[str] = Field(validation_alias="files_touched", description="The written entries.")
+    trust: str | None = Field(description="Trust of the written text; null: nothing was written.")
     similar: Annotated[list[str], BeforeValidator(_paths_of)] = Field(
-        description="Entries about the same that stay, since the fact does not say that something changed."
+        description="Similar entries that stay, since the fact does not state a change."
     )
     notes: list[str]
 
     def told(self) -> str:
-        """As of `McpAnswer`; so do all of these."""
+        """Return the text, as in every subclass of `McpAnswer`."""
         similar = (f"similar: {path}" for path in self.similar)
         return _lines(f"task: {self.task_id}", [self.summary, *similar, *self.notes])
 
 
 class RecalledPath(ClosedModel):
-    """An entry that a recall found; its text stands in the answer's."""
+    """An entry that a recall found; its text is in the `text` of the response."""
 
     path: str
     trust: str
@@ -74,16 +74,16 @@ class RecalledPath(ClosedModel):
 
 
 class RecallAnswer(McpAnswer):
-    """What helps with a message."""
+    """The entries that help with a message."""
 
-    text: str = Field(description="The entries, as data between marks; empty if nothing helps.")
+    text: str = Field(description="The entries, as data between marks; empty if there are none.")
     entries: list[RecalledPath]
-    abstained: bool = Field(description="Nothing in the memory is about the message.")
-    notes: list[str] = Field(description="What the user should know.")
+    abstained: bool = Field(description="true: no entry is about the message.")
+    notes: list[str] = Field(description="Remarks for the user.")
 
     def told(self) -> str:
-        """Return the entries, after what the user should know."""
-        text = self.text or "Nothing in the memory is about that."
+        """Return the remarks for the user, then the entries."""
+        text = self.text or "No entry matches."
         return "\n".join(filter(None, [_lines("", self.notes), text]))
 
 
@@ -91,56 +91,56 @@ class ShowAnswer(McpAnswer):
     """An entry."""
 
     path: str
-    trust: str | None = Field(description="Who it comes from: owner, workspace, agent or external.")
+    trust: str | None = Field(description="Its source: owner, workspace, agent or external.")
     text: str = Field(description="The file, as data between marks.")
 
     def told(self) -> str:
-        """The entry."""
+        """Return the entry."""
         return self.text
 
 
 class McpHistoryStep(ClosedModel):
-    """What one task did to one file."""
+    """The change of one file by one task."""
 
     at: str
     task_id: str = Field(validation_alias="task")
     task: str = Field(
-        validation_alias="asked", description="What that was: remember, forget, undo, and so on."
+        validation_alias="asked", description="The kind of task: remember, forget, undo, and so on."
     )
     path: str
     change: Literal["new", "changed", "removed"] = Field(validation_alias="kind")
-    trust: str | None = Field(description="Of what it wrote; null: it removed the file.")
+    trust: str | None = Field(description="Trust of the written text; null: the file was removed.")
 
 
 class HistoryAnswer(McpAnswer):
-    """What was committed, the newest first."""
+    """The committed changes, newest first."""
 
     steps: list[McpHistoryStep]
-    more: bool = Field(description="There are older ones; ask for the history of a path.")
+    more: bool = Field(description="true: there are older steps; request the history of a path.")
 
     def told(self) -> str:
-        """A line a step."""
+        """Return one line for each step."""
         if not self.steps:
-            return "Nothing was committed there."
+            return "No changes were committed there."
         lines = [
             f"{each.at} {each.task_id} {each.change} {each.path}"
             + (f" (trust: {each.trust})" if each.trust else "")
             for each in self.steps
         ]
-        return marked("\n".join(map(one_line, lines))) + ("\n(there are older ones)" if self.more else "")
+        return marked("\n".join(map(one_line, lines))) + ("\n(there are older steps)" if self.more else "")
 
 
 class PreviewedAnswer(McpAnswer):
-    """What an operation that removes entries did, or would do."""
+    """The result or preview of an operation that removes entries."""
 
     tool: ClassVar[str]
     arguments: ClassVar[str]
     done: bool = Field(description="false: a preview; nothing was removed.")
     digest: str | None = Field(
-        description="Of a preview that names something: give it with yes to have it done."
+        description="Of a preview that lists entries: call again with it and yes to remove them."
     )
-    task_id: str | None = Field(description="Takes it back with undo; null: nothing was removed.")
-    text: str = Field(description="What it is about, as data between marks; empty: nothing.")
+    task_id: str | None = Field(description="Pass it to undo to reverse this; null: nothing was removed.")
+    text: str = Field(description="The affected entries, as data between marks; empty if there are none.")
     paths: list[str]
     notes: list[str]
 
@@ -148,7 +148,7 @@ class PreviewedAnswer(McpAnswer):
     def of_lines(
         cls, result: ForgetResult | DreamResult, lines: Mapping[str, Iterable[str]], *, dry_run: bool
     ) -> Self:
-        """Return the answer for a result of which each path has lines that say what it is about.
+        """Create the response from a result and lines that describe each path.
 
         Args:
             result: of the operation.
@@ -167,7 +167,7 @@ class PreviewedAnswer(McpAnswer):
         )
 
     def told(self) -> str:
-        """What to do next, and what it is about."""
+        """Return the next step, and the affected entries."""
         if self.done:
             first = f"removed. task: {self.task_id}"
         elif self.digest is None:
@@ -176,29 +176,31 @@ class PreviewedAnswer(McpAnswer):
             how = (
                 f"if {self.tool} is called with the same {self.arguments}, yes=true and digest={self.digest}"
             )
-            first = f"nothing was removed yet; this would go, {how}"
+            first = f"nothing was removed yet; this is removed {how}"
         return "\n".join(filter(None, [_lines(first, self.notes), self.text]))
 
 
 class ForgetAnswer(PreviewedAnswer):
-    """What went, or of a preview would go."""
+    """The removed entries, or in a preview those that would be removed."""
 
     tool, arguments = "forget", "description"
 
 
 class DreamAnswer(PreviewedAnswer):
-    """The entries that were removed, or of a preview would be."""
+    """The removed entries, or in a preview those that would be removed."""
 
     tool, arguments = "dream", "scope"
 
 
 class PinAnswer(McpAnswer):
-    """The place of an entry after it was pinned or unpinned."""
+    """The path of an entry after it was pinned or unpinned."""
 
-    task_id: str | None = Field(description="Undo takes it; null: a dry run, nothing was moved.")
-    path: str = Field(description="Of the entry afterwards.")
+    task_id: str | None = Field(
+        description="Pass it to undo to reverse this; null: a dry run, nothing was moved."
+    )
+    path: str = Field(description="The path afterwards.")
     previous_path: str
-    pinned: bool = Field(description="true: it is pinned; false: it was, and is no more.")
+    pinned: bool = Field(description="true: now pinned; false: now unpinned.")
     notes: list[str]
 
     def told(self) -> str:
@@ -209,20 +211,20 @@ class PinAnswer(McpAnswer):
 
 
 class UndoAnswer(McpAnswer):
-    """What was taken back."""
+    """The result of an undo."""
 
-    task_id: str = Field(description="Of the undo; undo of that, where you may, brings it back.")
+    task_id: str = Field(description="Of this undo; undo it, if allowed, to restore the changes.")
     undone: str
     paths: list[str]
     notes: list[str]
 
     def told(self) -> str:
-        """What it was, and of which files."""
+        """Return the undone task, and its files."""
         paths = ", ".join(self.paths) or "nothing"
-        return _lines(f"took back {self.undone}. task: {self.task_id}", [paths, *self.notes])
+        return _lines(f"undone: {self.undone}. task: {self.task_id}", [paths, *self.notes])
 
 
 def _lines(first: str, quoted: Sequence[str]) -> str:
-    """A line of ours, and others that may name files."""
+    """Return a generated line, and quoted lines that may contain file names."""
     said = marked("\n".join(map(one_line, quoted))) if quoted else ""
     return "\n".join(filter(None, [one_line(first), said]))

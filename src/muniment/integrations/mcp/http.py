@@ -1,12 +1,12 @@
-"""`/mcp`: the workspaces of the daemon for clients of the Model Context Protocol, by streamable HTTP.
+"""Serve `/mcp`: the workspaces of the daemon for MCP clients, by streamable HTTP.
 
-H1 Whoever asks has passed the guard, and has the trust of the token, or less where the request says so. What
-   writes is a task of the workspace's lane, like every other.
-H2 Each token has sessions of its own, at most `MAX_SESSIONS` in a workspace: nobody can use those of another
-   one, nor take their place. Once a token is revoked nothing more is sent for it.
-H3 Only the owner takes back what any task did; a client what was asked for with its token.
+H1 Every caller has passed the guard, and has the trust of its token, or less if the request contains a lower
+   one. A write is a task of the workspace's lane, like every other write.
+H2 Each token has separate sessions, at most `MAX_SESSIONS` in a workspace: another token cannot use them or
+   take their slots. After a token is revoked, nothing more is sent for it.
+H3 Only the owner can undo every task; a client can undo tasks that were requested with its token.
 
-Apart from `routes`: the first request for it loads it with the SDK, which takes half a second and 25 MB.
+Separate from `routes`: the first request loads this module with the SDK, which takes half a second and 25 MB.
 Source: modelcontextprotocol.io/specification, "Streamable HTTP".
 """
 
@@ -51,22 +51,22 @@ if TYPE_CHECKING:
     from muniment.types import Recalled
 
 MAX_SESSIONS: Final = 128
-"""Sessions of a token in a workspace; clients of 2026 need none."""
+"""Maximum sessions of a token in a workspace; clients of 2026 need none."""
 
 IDLE_SECONDS: Final = 1_800.0
-"""Seconds after which a session ends in which nothing is asked and nobody follows."""
+"""Seconds without a request or a listener after which a session ends."""
 
 MAX_UNDOS: Final = MAX_OWNER - MAX_READS - 2
-"""What all tokens together take back at once: of the places of `ServedCore.at`, two stay the owner's."""
+"""Maximum undos at once, of all tokens: of the slots of `ServedCore.at`, two stay reserved for the owner."""
 
 R = TypeVar("R", RememberResult, ForgetResult)
 
 BACKEND: Final = "mcp"
-"""Key of a request's state for what carries it out."""
+"""Name of the attribute of a request's state that contains its backend."""
 
 
 async def answer(core: DaemonCore, call: Call, body: bytes) -> Response:
-    """Answer a request, see `McpSessions.answer`; the first one creates the sessions of the daemon."""
+    """Handle a request, see `McpSessions.answer`; the first one creates the sessions of the daemon."""
     if not isinstance(core.mcp, McpSessions):
         core.mcp = McpSessions(core)
     return await core.mcp.answer(call, body)
@@ -76,7 +76,7 @@ class McpSessions:
     """The sessions of a daemon. Belongs to one event loop; end it with `stop`.
 
     Args:
-        core: what they are about.
+        core: the core of the daemon.
     """
 
     def __init__(self, core: DaemonCore) -> None:
@@ -86,14 +86,14 @@ class McpSessions:
         self._undos = asyncio.Semaphore(MAX_UNDOS)
 
     async def answer(self, call: Call, body: bytes) -> Response:
-        """The answer to a request, which the SDK writes.
+        """Return the response to a request; the SDK writes it.
 
         Args:
             call: the request.
-            body: all that it carried.
+            body: its complete body.
 
         Raises:
-            Problem: a client id is not the token's, or the workspace is not served.
+            Problem: the token may not use the client id, or the workspace is not served.
         """
         originator, trust = await call.originator(), _trust_of(call)
         body = (repaired_json(body) if b"\\u" in body else None) or body
@@ -107,7 +107,7 @@ class McpSessions:
         return _Bridged(hosted.manager, call, body)
 
     async def stop(self) -> None:
-        """End every session and stream, properly."""
+        """End every session and stream in the regular way."""
         for watching in self._watching.values():
             watching.cancel()
         await asyncio.gather(*(each.stop() for each in self._hosted.values()))
@@ -117,7 +117,7 @@ class McpSessions:
         whose = _whose(call, call.workspace)
         hosted = self._hosted.get(whose)
         watching = self._watching.get(whose.workspace)
-        if watching is None or watching.done():  # It broke, which the log has.
+        if watching is None or watching.done():  # It failed; the log has the reason.
             self._watching[whose.workspace] = asyncio.create_task(self._watch(whose.workspace))
         if hosted is None:
             hosted = self._hosted[whose] = _Hosted()
@@ -128,7 +128,8 @@ class McpSessions:
     async def _drop_revoked(self) -> None:
         known = {(each.name, each.digest) for each in self._core.tokens.all()}
         revoked = [each for each in self._hosted if each.digest and (each.token, each.digest) not in known]
-        await asyncio.gather(*[self._hosted.pop(each).stop() for each in revoked])  # All are popped first.
+        # All are removed from the dict first.
+        await asyncio.gather(*[self._hosted.pop(each).stop() for each in revoked])
 
     async def _watch(self, key: str) -> None:
         """Notify the clients of a workspace of each commit, until cancelled."""
@@ -147,7 +148,7 @@ class McpSessions:
 
 
 async def _end_watcher() -> None:
-    """End the task that the SDK's streams leave behind, to look twice a second whether uvicorn ends."""
+    """End the task that the SDK's streams leave running; it checks twice a second whether uvicorn ends."""
     left = []
     for task in asyncio.all_tasks():
         code = getattr(task.get_coro(), "cr_code", None)
@@ -158,10 +159,10 @@ async def _end_watcher() -> None:
 
 
 def _trust_of(call: Call) -> Trust:
-    """The trust of a request: that of its token, or less where it says so.
+    """Return the trust of a request: that of its token, or the lower one that it contains.
 
     Raises:
-        Problem: it names none.
+        Problem: the request contains an invalid trust.
     """
     sent = call.request.headers.getlist(TRUST_HEADER)
     if not set(sent) <= set(Trust):
@@ -170,7 +171,7 @@ def _trust_of(call: Call) -> Trust:
 
 
 class _Whose(NamedTuple):
-    """Whom the sessions of a manager belong to; the digest tells a token from one that was made anew."""
+    """The owner of the sessions of a manager; the digest distinguishes a token from one created again."""
 
     workspace: str
     token: str
@@ -182,7 +183,7 @@ def _whose(call: Call, workspace: ServedWorkspace) -> _Whose:
 
 
 class _Hosted:
-    """The sessions of one token in one workspace; started and ended in a task of its own, as the SDK asks."""
+    """The sessions of one token in one workspace; started and ended in one task, as the SDK requires."""
 
     def __init__(self) -> None:
         self.server = MemoryServer(_backend_of)
@@ -207,7 +208,7 @@ class _Hosted:
                 self.started.set()
                 await self._stop.wait()
         finally:
-            self.started.set()  # Whoever waits for it is told by the SDK that it has ended.
+            self.started.set()  # Waiting requests get the SDK's error for an ended manager.
 
 
 def _backend_of(context: Context) -> Backend:
@@ -217,7 +218,7 @@ def _backend_of(context: Context) -> Backend:
 
 
 class _Bridged(Response):
-    """An answer that the SDK writes, for as long as the token is known (H2)."""
+    """A response that the SDK writes, until the token is revoked (H2)."""
 
     def __init__(self, manager: StreamableHTTPSessionManager, call: Call, body: bytes) -> None:
         self._manager, self._call, self._sent = manager, call, body
@@ -255,7 +256,7 @@ class _Bridged(Response):
 
 @contextmanager
 def _problems() -> Iterator[None]:
-    """What the daemon does not do is told to the model by its code."""
+    """Convert problems of the daemon to `ToolProblem`s with the same code."""
     try:
         yield
     except HttpProblem as problem:
@@ -275,7 +276,7 @@ class _LaneMemory:
 
     @property
     def is_owner(self) -> bool:
-        """Whether the owner calls, with no less trust than that."""
+        """Return whether the owner calls, with the trust of the owner."""
         return self.trust is Trust.OWNER and self.originator == Originator(OWNER)
 
     async def remember(self, asked: RememberCall, tell: Callable[[int, str], None]) -> RememberResult:
@@ -284,31 +285,31 @@ class _LaneMemory:
         return await self._result(RememberResult, document, asking.remember, tell)
 
     async def recall(self, query: str, limit: int) -> Recalled:
-        """What helps with a message."""
+        """Recall entries for a query."""
         body = RecallBody.model_validate({"query": query, "limit": limit})
         with _problems():
             async with self.reads.held(self.call.principal.share):
                 return await self.call.core.recall(self.call.workspace, self.originator.token, body)
 
     async def forget(self, asked: ForgetCall) -> ForgetResult:
-        """Preview, or remove what was previewed."""
+        """Preview a removal, or remove the previewed entries."""
         document = {"query": asked.description, "dryRun": not asked.yes, "digest": asked.digest}
         return await self._result(ForgetResult, document, asking.forget)
 
     async def check_undo(self, task_id: str) -> None:
-        """Raise if neither the owner nor the client that asked for the task calls (H3)."""
+        """Raise if the caller is neither the owner nor the client that requested the task (H3)."""
         if not self.is_owner:
             task = await self.call.core.find(self.call.workspace, task_id)
             if task is None or not self.originator.sees(task.originator):
                 raise owner_required()
 
     async def write(self, body: Callable[[Place, Reader, Cancel], W]) -> W:
-        """Return the answer of `body`, which changes the memory."""
+        """Return the result of `body`, which changes the memory."""
         async with self.undos:
             return await self._at(body)
 
     async def at(self, body: Callable[[Place, Reader], T]) -> T:
-        """What `body` reads."""
+        """Return the result of `body`, which reads the memory."""
         with _problems():
             async with self.reads.held(self.call.principal.share):
                 return await self._at(lambda place, reader, _: body(place, reader))
@@ -320,13 +321,13 @@ class _LaneMemory:
             )
 
     def _reader(self, place: Place) -> Reader:
-        """Return who reads; its own tasks are those of its token that had no more trust than it has."""
+        """Return the reader; it owns the tasks of its token that had at most its trust."""
 
         def owns(task_id: str) -> bool:
             task = find(place.state.ledger, self.call.workspace.key, task_id)
             if task is None or not self.trust.satisfies(task.trust):
                 return False
-            # The owner's token with less trust is that of a tool, and sees what no tool requested.
+            # The owner's token with less trust belongs to a tool; it sees only tasks that no tool requested.
             is_tool = self.originator.token == OWNER
             return task.originator == self.originator if is_tool else self.originator.sees(task.originator)
 
@@ -339,10 +340,10 @@ class _LaneMemory:
         ask: Callable[[dict[str, Any], ServedWorkspace], NewTask],
         tell: Callable[[int, str], None] = lambda *_: None,
     ) -> R:
-        """Return the result of a task, once it has completed.
+        """Return the result of a task after it has completed.
 
         Raises:
-            ToolProblem: it did not, or was not accepted.
+            ToolProblem: it failed, or was not accepted.
         """
         number = (await self.call.core.followed()).last
         with _problems():
@@ -352,9 +353,9 @@ class _LaneMemory:
         try:
             task = await self._over(task, number, tell)
         except asyncio.CancelledError:
-            if not self.call.core.is_draining:  # Else the next daemon carries it out.
+            if not self.call.core.is_draining:  # Otherwise the next daemon executes it.
                 with anyio.CancelScope(shield=True), suppress(MunimentError, HttpProblem):
-                    # It may be over by now.
+                    # It may be finished already.
                     await self.call.core.cancel(self.call.workspace, task.id, self.originator)
             raise
         match task.status:
@@ -371,7 +372,8 @@ class _LaneMemory:
         stream = await self.call.core.followed()
         while True:
             task = await self.call.core.find(self.call.workspace, task.id) or task
-            # After that, so that no turn of a task that is over is missed; its end may be among them by now.
+            # Read events after the task, so that no turn of a finished task is missed; they may already
+            # contain its end.
             number, told = await stream.since(number)
             ours = [event.data for event in told if event.task == task.id]
             for data in ours:
@@ -386,7 +388,7 @@ class _LaneMemory:
 def _problem_of(error: Mapping[str, Any]) -> ToolProblem:
     code, text = error["code"], sentence_of(error["code"])
     if "reviewId" in error:
-        text += f" The owner sees it by: muniment review show {error['reviewId']}"
+        text += f" The owner can show it with: muniment review show {error['reviewId']}"
     if error.get("reason"):
         text += "\n" + marked(one_line(error["reason"]))
     if error.get("paths"):

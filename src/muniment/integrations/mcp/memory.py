@@ -1,4 +1,4 @@
-"""The memory of this process: opens it, and carries out what the tools are asked."""
+"""Open the memory of this process, and execute calls of the tools."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ if TYPE_CHECKING:
     from muniment.types import ForgetResult, Recalled, RememberResult
 
 THREADS: Final = 8
-"""Calls at once of a memory of one's own; others wait."""
+"""Maximum calls at once of a memory in this process; further ones wait."""
 
 MAX_WAITING: Final = 16
-"""Calls that write and wait for each other, as many as a lane takes."""
+"""Maximum waiting calls that write, the same as for a lane."""
 
 RECALL_SECONDS: Final = 5.0
-"""Seconds of a recall. What it costs more than milliseconds is to read files that changed, the first time."""
+"""Maximum seconds of a recall; only the first read of changed files takes more than milliseconds."""
 
 WHERE: Final = "mcp"
-"""Where entries are put before a model, in the ledger's words."""
+"""The destination of injected entries, as recorded in the ledger."""
 
 MAX_OWN: Final = 1_000
-"""Own tasks of a process that are known by their ids, as many as a lane keeps."""
+"""Maximum recorded ids of own tasks of a process, the same as for a lane."""
 
 
 class OpenedMemory:
-    """The memory of this process, opened when it is first needed, in any thread. Close it when done.
+    """The memory of this process, opened at the first use, in any thread. Close it when done.
 
     Args:
-        settings: reads those of the program.
+        settings: reads the settings of the program.
         workspace: as for `find_place`.
         open_model: opens the model of the settings.
-        warn: shows a line to the person who started the program.
+        warn: prints a line for the user who started the program.
         in_process: as for `find_place`.
     """
 
@@ -73,14 +73,15 @@ class OpenedMemory:
         self._model: Model | None = None
 
     def place(self) -> Place:
-        """The policy, state and roots, as they were when they were opened; raises as `find_place`."""
+        """Return the policy, state and roots, as they were when opened; raise as `find_place`."""
         from muniment.opening import find_place
 
         with self._lock:
             if self._place is None:
                 try:
                     found = find_place(self._settings(), self._workspace, in_process=self._in_process)
-                except MunimentError as error:  # Tools tell by a code; who started this learns the rest here.
+                # Tools report only the code; this line is for the user who started the program.
+                except MunimentError as error:
                     self._say(f"not opened: {on_one_line(str(error))} [{error.code}]")
                     raise
                 self._place = self._opened.enter_context(closing(found))
@@ -89,7 +90,7 @@ class OpenedMemory:
             place = self._place
             try:
                 place.chosen(None)
-            except PathEscape as error:  # A root was replaced: the next call binds what is there then.
+            except PathEscape as error:  # A root was replaced: the next call binds the new one.
                 self._place = None
                 raise ManagedMemoryUnavailable(error.requested, "was replaced while it was served") from error
             return place
@@ -100,7 +101,7 @@ class OpenedMemory:
         self._said = text
 
     def recaller(self) -> Recaller:
-        """What recalls from it."""
+        """Return the recaller of the memory."""
         from muniment.opening import recaller_of
 
         with self._lock:
@@ -110,23 +111,23 @@ class OpenedMemory:
             return self._recaller[1]
 
     def model(self) -> Model:
-        """What files facts."""
+        """Return the model that stores facts."""
         with self._lock:
             if self._model is None:
                 self._model = self._opened.enter_context(self._open_model(self._settings()))
             return self._model
 
     def close(self) -> None:
-        """Give all of it back."""
+        """Close everything that was opened."""
         self._opened.close()
 
 
 class OwnMemory:
-    """A memory that is carried out in this process.
+    """A memory whose calls are executed in this process.
 
     Args:
-        opened: the memory; it stays the caller's.
-        trust: of whatever comes this way.
+        opened: the memory; owned by the caller.
+        trust: of every call.
     """
 
     def __init__(self, opened: OpenedMemory, trust: Trust) -> None:
@@ -137,11 +138,11 @@ class OwnMemory:
 
     @property
     def is_owner(self) -> bool:
-        """Whether the owner of the memory calls."""
+        """Return whether the owner of the memory calls."""
         return self._trust is Trust.OWNER
 
     async def remember(self, asked: RememberCall, tell: Tell) -> RememberResult:
-        """Store a fact, after those that were asked before."""
+        """Store a fact, after all earlier writes."""
         from muniment.operations.remember import remember
         from muniment.sandbox.tools.calls import known_tool
         from muniment.types import RememberRequest
@@ -164,7 +165,7 @@ class OwnMemory:
         return await self._in_turn(body)
 
     async def recall(self, query: str, limit: int) -> Recalled:
-        """What helps with a message; it is on record before it is told."""
+        """Recall entries for a query; the recall is recorded before it is returned."""
 
         def body(cancel: Cancel) -> Recalled:
             recaller = self._opened.recaller()
@@ -177,7 +178,7 @@ class OwnMemory:
         return await self._in_thread(body)
 
     async def forget(self, asked: ForgetCall) -> ForgetResult:
-        """Preview, or remove what was previewed, after what was asked before."""
+        """Preview a removal, or remove the previewed entries, after all earlier writes."""
         from muniment.operations.forget import forget
         from muniment.types import ForgetRequest
 
@@ -191,7 +192,7 @@ class OwnMemory:
                 raise result.error
             if asked.yes:
                 self._keep_own(result.task_id)
-            # Who may not remove it learns not that it is there.
+            # A caller that may not remove an entry must not learn that it exists.
             return result if self.is_owner else replace(result, kept=())
 
         return await self._in_turn(body)
@@ -200,7 +201,7 @@ class OwnMemory:
         """Allow every undo that `take_back` allows: this process serves one client."""
 
     async def write(self, body: Callable[[Place, Reader, Cancel], W]) -> W:
-        """Return the answer of `body`, which runs after what was asked before."""
+        """Return the result of `body`, which runs after all earlier writes."""
 
         def run(cancel: Cancel) -> W:
             answer = body(self._opened.place(), self._reader(), cancel)
@@ -211,29 +212,29 @@ class OwnMemory:
         return await self._in_turn(run)
 
     async def at(self, body: Callable[[Place, Reader], T]) -> T:
-        """What `body` reads."""
+        """Return the result of `body`, which reads the memory."""
         return await self._in_thread(lambda _: body(self._opened.place(), self._reader()))
 
     def _reader(self) -> Reader:
-        """Return who reads; the tasks of this process are its own (`operations.visibility`)."""
+        """Return the reader; it owns the tasks of this process (`operations.visibility`)."""
         from muniment.operations.visibility import Reader
 
         return Reader(self._trust, self._own.__contains__)
 
     def _keep_own(self, task_id: str) -> None:
-        """Remember the id of a task of this process; only the newest `MAX_OWN` are kept."""
+        """Record the id of a task of this process; only the newest `MAX_OWN` are stored."""
         self._own[task_id] = None
         if len(self._own) > MAX_OWN:
             del self._own[next(iter(self._own))]
 
     def close(self) -> None:
-        """Take no further call."""
+        """Accept no further calls."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _in_turn(self, body: Callable[[Cancel], T]) -> T:
         if self._waiting >= MAX_WAITING:
             raise ToolProblem(
-                "remember_queue_full", f"{MAX_WAITING} calls wait to write already; try again later"
+                "remember_queue_full", f"{MAX_WAITING} calls already wait to write; try again later"
             )
         self._waiting += 1
         try:

@@ -1,15 +1,16 @@
-"""Messages of the Model Context Protocol, from a host's pipe to `/mcp` of a daemon and back.
+"""Forward MCP messages from a host's pipe to `/mcp` of a daemon, and back.
 
-Q1 A message goes on as it came, and comes back as the daemon wrote it: no tool is known here, and neither the
-   SDK nor anything of the memory is loaded.
-Q2 Every request gets one answer: where the daemon gives none, an error that says why. What it did not take
-   since it was busy, or not there, is sent again for `PATIENCE_SECONDS`; what may have arrived is not. Once
-   the host has closed its end, answers have the seconds of `finish` to come.
-Q3 A daemon that was started anew knows no session: one is begun again with what the host had said, and the
-   host notices nothing.
-Q4 The daemon proves itself before it is sent the token, as to every client (`transport`).
+Q1 A message is forwarded unchanged, and a response is returned as the daemon wrote it: this module knows no
+   tools, and loads neither the SDK nor the memory.
+Q2 Every request gets one response: if the daemon sends none, an error with the reason. A request that the
+   daemon did not accept, because it was busy or not running, is sent again for `PATIENCE_SECONDS`; one that
+   may have arrived is not. After the host has closed its end, responses may arrive during the seconds of
+   `finish`.
+Q3 A restarted daemon does not know the session: a new one is started with the host's `initialize` message,
+   and the host does not notice it.
+Q4 The daemon proves its identity before it receives the token, as for every client (`transport`).
 
-Apart from the other plans: those know what they ask.
+Separate from the other plans, which know their requests.
 Source: modelcontextprotocol.io/specification, "Streamable HTTP", 2025-11-25 and 2026-07-28.
 """
 
@@ -53,13 +54,13 @@ from muniment.integrations.mcp.wire import (
 )
 
 PATIENCE_SECONDS: Final = 20.0
-"""Seconds for which what was not taken is sent again: a daemon is started anew in one or two."""
+"""Seconds in which a request that was not accepted is sent again: a daemon restarts in one or two."""
 
 MAX_AT_ONCE: Final = 48
-"""Requests at once, for each of which there is a connection; the daemon has 64 places for a token."""
+"""Maximum requests at once, each with a connection; the daemon has 64 slots for a token."""
 
 MAX_NOTIFICATIONS: Final = 64
-"""Notifications that wait for the daemon; more are dropped, as it is not there."""
+"""Maximum notifications that wait for the daemon; further ones are dropped."""
 
 INTERNAL_ERROR: Final = -32603
 UNREACHABLE: Final = -32000
@@ -69,7 +70,7 @@ _VERSION: Final = "mcp-protocol-version"
 _LISTEN: Final = "subscriptions/listen"
 _OF_META: Final = "io.modelcontextprotocol/protocolVersion"
 _NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""Requests of 2026 that name what they are about in a header as well, by the member that says it."""
+"""Requests of 2026 that repeat a member in a header: the member by method."""
 
 _PLAIN: Final = re.compile(r"(?! )[\x20-\x7e]*(?<! )")
 _ENCODED: Final = re.compile(r"=\?base64\?.*\?=")
@@ -81,7 +82,7 @@ Message = dict[str, Any]
 
 
 async def pass_on(wire: Wire, place: Place, workspace: str, trust: str) -> None:
-    """Pass messages on until the wire ends; see `McpPipe` for the arguments."""
+    """Forward messages until the wire ends; see `McpPipe` for the arguments."""
     async with wire:
         pipe = McpPipe(place, workspace, trust, wire.send)
         async for line in wire.lines():
@@ -95,12 +96,12 @@ async def pass_on(wire: Wire, place: Place, workspace: str, trust: str) -> None:
 
 
 class McpPipe:
-    """The way of one host to one workspace. Belongs to one event loop.
+    """The forwarding from one host to one workspace. Belongs to one event loop.
 
     Args:
-        place: where the daemon is to be looked for.
-        workspace: its key, or its path where the daemon is.
-        trust: of whatever comes this way, up to that of the token.
+        place: describes how to find the daemon.
+        workspace: its key, or its path on the daemon's machine.
+        trust: of every request, limited by that of the token.
         tell: sends a message to the host.
     """
 
@@ -124,7 +125,7 @@ class McpPipe:
         self._beginning, self._places = asyncio.Lock(), asyncio.Semaphore(MAX_AT_ONCE)
 
     async def take(self, message: Message) -> None:
-        """Send what the host says, and wait for nothing of the daemon; the answer comes when it comes."""
+        """Forward a message of the host without waiting for the response."""
         method, request_id = message.get("method"), message.get("id")
         if (problem := request_id_problem(message)) is not None:
             await self._fail(None, _NotAnswered(problem, INVALID_REQUEST))
@@ -142,7 +143,7 @@ class McpPipe:
         cancelled = _params(message).get("requestId") if method == "notifications/cancelled" else None
         asked = self._asked.get(cancelled) if isinstance(cancelled, str | int) else None
         if asked is not None and _version_of(asked[1]) is not None:
-            asked[0].cancel()  # To close its stream is how a request of 2026 is cancelled.
+            asked[0].cancel()  # A request of 2026 is cancelled by closing its stream.
             return
         if self._notifying is None:
             self._notifying = asyncio.create_task(self._notify())
@@ -150,7 +151,7 @@ class McpPipe:
             self._notified.put_nowait(message)
 
     async def finish(self, seconds: float) -> None:
-        """Wait for the answers that are still to come, but for streams of changes; then end the session."""
+        """Wait for outstanding responses, except streams of changes; then end the session."""
         streams = [running for running, message in self._asked.values() if message["method"] == _LISTEN]
         for each in (*streams, self._following):
             if each is not None:
@@ -167,7 +168,7 @@ class McpPipe:
             if each is not None:
                 each.cancel()
         if _SESSION in self._session:
-            # Else the daemon ends it after a while without requests.
+            # Otherwise the daemon ends it after a time without requests.
             with suppress(_NotAnswered, TimeoutError):
                 async with asyncio.timeout(1):
                     await self._done("DELETE", None)
@@ -180,8 +181,8 @@ class McpPipe:
             del self._asked[request_id]
 
     async def _answered(self, request_id: str | int, message: Message) -> None:
-        """Send a request, and tell the host everything that comes of it (Q2)."""
-        is_answered, why = False, _NotAnswered("the daemon ended without an answer")
+        """Send a request, and forward all its responses to the host (Q2)."""
+        is_answered, why = False, _NotAnswered("the daemon ended without a response")
         is_stream = message.get("method") == _LISTEN
         try:
             async with (
@@ -196,7 +197,7 @@ class McpPipe:
         except _NotAnswered as reason:
             why = reason
         except Exception as defect:  # noqa: BLE001  the host waits for an answer, whatever this is
-            why = _NotAnswered(f"the message was not passed on ({type(defect).__name__})")
+            why = _NotAnswered(f"the message was not forwarded ({type(defect).__name__})")
         if not is_answered:
             await self._fail(request_id, why)
 
@@ -208,7 +209,7 @@ class McpPipe:
         while True:
             message = await self._notified.get()
             try:
-                with suppress(_NotAnswered):  # Nobody waits for an answer to it.
+                with suppress(_NotAnswered):  # A notification gets no response.
                     async for _ in self._exchanged("POST", message):
                         pass
             finally:
@@ -220,7 +221,7 @@ class McpPipe:
         await self._tell(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace"))
 
     async def _exchanged(self, method: str, message: Message | None) -> AsyncGenerator[Message]:
-        """As `_sent`, and begin the session again if the daemon does not know it (Q3)."""
+        """Send a message as `_sent`, and restart the session if the daemon does not know it (Q3)."""
         for is_again in (False, True):
             session = self._session
             try:
@@ -237,16 +238,16 @@ class McpPipe:
     async def _begin_again(self, session: Mapping[str, str]) -> None:
         async with self._beginning:
             if self._session is not session or self._hello is None:
-                return  # Another request has done so.
+                return  # Another request has restarted it.
             self._session = {}
             for message in (self._hello, {"jsonrpc": "2.0", "method": "notifications/initialized"}):
                 await self._done("POST", message)
 
     async def _follow(self) -> None:
-        """Tell the host what the daemon says by itself, until cancelled."""
+        """Forward messages that the daemon sends without a request, until cancelled."""
         pause = FIRST_PAUSE
         while True:
-            with suppress(_NotAnswered):  # It may answer later.
+            with suppress(_NotAnswered):  # The daemon may respond later.
                 async with aclosing(self._exchanged("GET", None)) as said:
                     async for each in said:
                         pause = FIRST_PAUSE
@@ -255,16 +256,16 @@ class McpPipe:
             pause = min(pause * 2, LAST_PAUSE)
 
     async def _done(self, method: str, message: Message | None) -> None:
-        """Send something of which nothing is told. Raises as `_sent`."""
+        """Send a message and ignore its responses; raise as `_sent`."""
         async with aclosing(self._sent(method, message)) as said:
             async for _ in said:
                 pass
 
     async def _sent(self, method: str, message: Message | None) -> AsyncGenerator[Message]:
-        """The messages of one answer.
+        """Send a message; yield the messages of its response.
 
         Raises:
-            _NotAnswered: the daemon does not answer, says no, or does not know the session.
+            _NotAnswered: the daemon does not respond, rejects it, or does not know the session.
         """
         deadline, pause, afresh = time.monotonic() + PATIENCE_SECONDS, FIRST_PAUSE, False
         headers: dict[str, str] = {}
@@ -293,7 +294,7 @@ class McpPipe:
                 raise _NotAnswered(str(error), number) from None
             if isinstance(outcome, Lost):
                 if outcome.may_have_arrived or time.monotonic() > deadline:
-                    raise _NotAnswered(f"the daemon cannot be reached: {outcome.why}", UNREACHABLE)
+                    raise _NotAnswered(f"cannot connect to the daemon: {outcome.why}", UNREACHABLE)
                 afresh = True
             elif outcome.status not in NOT_NOW or time.monotonic() > deadline:
                 raise _refusal(outcome, of_session=_SESSION in headers)
@@ -327,7 +328,7 @@ class McpPipe:
             yield self._learnt(_message(body, where), session, asked)
 
     def _learnt(self, answer: Message, session: str | None, asked: Message | None) -> Message:
-        """An answer; that to `initialize` says what later requests have to."""
+        """Return a response; for `initialize`, store its version and session for later requests."""
         result = answer.get("result")
         if asked is not None and asked.get("method") == "initialize" and isinstance(result, dict):
             self._session = {_VERSION: str(result.get("protocolVersion"))}
@@ -337,7 +338,7 @@ class McpPipe:
 
 
 class _NotAnswered(Exception):
-    """There is no answer of the daemon; the text says why.
+    """The daemon sent no response; the text is the reason.
 
     Attributes:
         error: of JSON-RPC.
@@ -352,7 +353,7 @@ class _NotAnswered(Exception):
 
 
 def _refusal(reply: HttpReply, *, of_session: bool) -> _NotAnswered:
-    """Why there is no answer: in the words of the protocol, or in those of a problem."""
+    """Return the reason for a missing response, from a JSON-RPC error or a problem document."""
     said = decoded(reply.body, reply.secret)
     document = said if isinstance(said, dict) else {}
     if isinstance(error := document.get("error"), dict):
@@ -364,25 +365,25 @@ def _refusal(reply: HttpReply, *, of_session: bool) -> _NotAnswered:
         return refusal
     if isinstance(document.get("code"), str):
         return _NotAnswered(f"{document.get('title')} [{document['code']}]")
-    return _NotAnswered(f"the daemon answered {reply.status}; is this a daemon with MCP?")
+    return _NotAnswered(f"unexpected status {reply.status} of the daemon; does it support MCP?")
 
 
 def _encoded(message: Message) -> bytes:
-    """A message as JSON.
+    """Encode a message as JSON.
 
     Raises:
-        _NotAnswered: it is nested deeper than it can be written again.
+        _NotAnswered: it is nested too deeply.
     """
     try:
         return json.dumps(message).encode()
     except RecursionError:
-        raise _NotAnswered("the message is nested too deep") from None
+        raise _NotAnswered("the message is nested too deeply") from None
 
 
 def _message(text: str | bytes, where: Where) -> Message:
     found = decoded(text, where.token or "")
     if not isinstance(found, dict):
-        raise _NotAnswered("the daemon sent what is no message")
+        raise _NotAnswered("the daemon sent an invalid message")
     return found
 
 
@@ -392,14 +393,14 @@ def _params(message: Message) -> dict[str, Any]:
 
 
 def _version_of(message: Message) -> str | None:
-    """The version that a request of 2026 names; None: it is of an older one."""
+    """Return the version in a request of 2026; None for an older request."""
     meta = _params(message).get("_meta")
     version = meta.get(_OF_META) if isinstance(meta, dict) else None
     return version if isinstance(version, str) and _PLAIN.fullmatch(version) else None
 
 
 def _in_header(text: str) -> str:
-    """A text as the value of a header, as the protocol has it."""
+    """Encode a text as the value of a header, as the protocol requires."""
     if _PLAIN.fullmatch(text) and not _ENCODED.fullmatch(text):
         return text
     return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode()}?="

@@ -1,11 +1,12 @@
-"""The memory on the official SDK: what is said to whom, whatever carries it out.
+"""Serve the memory on the official SDK, for any backend.
 
-S1 The SDK checks no arguments, and tells the text of what is raised. Here everything is checked, and what
-   leaves a handler is an answer, an error of the protocol in words of ours, or a cancellation.
-S2 What a tool cannot do is its result, marked as an error, so that the model reads why; what does not exist
-   (a tool, a resource, a prompt) is the protocol's error -32602.
-S3 Both eras are told that the resources changed: in that of 2025 each connection, in that of 2026 whoever
-   listens. Whoever does not read is passed over after `SEND_SECONDS`.
+S1 The SDK does not validate arguments, and sends the text of exceptions to the client. Here everything is
+   validated, and a handler returns only a response, a protocol error with a generated text, or a
+   cancellation.
+S2 The failure of a tool is its result, marked as an error, so that the model reads the reason. An unknown
+   tool, resource or prompt is the protocol's error -32602.
+S3 Clients of both protocol eras are notified of changed resources: in 2025 each connection, in 2026 each
+   listener. A client that does not read is skipped after `SEND_SECONDS`.
 
 Source: modelcontextprotocol.io/specification, 2025-11-25 and 2026-07-28; `mcp` 2.3.0.
 """
@@ -50,23 +51,23 @@ MARKDOWN: Final = "text/markdown"
 PROMPT: Final = "memory-context"
 
 RECALLED: Final = 5
-"""Entries of the prompt."""
+"""Maximum entries of the prompt."""
 
 MAX_LISTENERS: Final = 64
-"""Streams of the era of 2026 that follow changes at once."""
+"""Maximum streams of the 2026 era that follow changes at once."""
 
 SEND_SECONDS: Final = 5.0
-"""Seconds that a client has to take a notification."""
+"""Maximum seconds for a client to receive a notification."""
 
 LOOK_SECONDS: Final = 60.0
-"""Seconds after which commits are looked for though none was announced."""
+"""Seconds after which new commits are read even without an announcement."""
 
 Context = ServerRequestContext[Any, Any]
 T = TypeVar("T")
 
 
 def uri_of(path: str) -> str:
-    """The address of an entry."""
+    """Return the address of an entry."""
     return f"{URI}{quote(path)}"
 
 
@@ -74,8 +75,8 @@ class MemoryServer(Server[Any]):
     """A memory as a server.
 
     Args:
-        backend_of: what carries out a request, by who sent it.
-        listening: told whenever somebody wants to hear of changes.
+        backend_of: returns the backend of a request.
+        listening: called when a client wants to be notified of changes.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class MemoryServer(Server[Any]):
             on_subscriptions_listen=self._listen,
             get_tool_input_schema=_input_schema,
         )
-        self.middleware.clear()  # It would trace what is said.
+        self.middleware.clear()  # It would trace the content of messages.
         self.add_notification_handler("notifications/initialized", t.NotificationParams, self._initialized)
 
     def create_initialization_options(
@@ -110,15 +111,15 @@ class MemoryServer(Server[Any]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        """Also where the SDK asks, over HTTP: the resources change."""
+        """Return the options with changing resources, also if the SDK creates them, over HTTP."""
         options = notification_options or NotificationOptions(resources_changed=True)
         return super().create_initialization_options(options, experimental_capabilities, extensions)
 
     async def changed(self, paths: Collection[str]) -> None:
-        """Tell everybody that entries changed (S3).
+        """Notify all clients that entries changed (S3).
 
         Args:
-            paths: logical paths of those that are known.
+            paths: logical paths of the known ones.
         """
         await self._bus.publish(ResourcesListChanged())
         for path in paths:
@@ -126,7 +127,7 @@ class MemoryServer(Server[Any]):
         await asyncio.gather(*map(_tell_changed, list(self._connections)))
 
     def end_listening(self) -> None:
-        """End every stream of changes, properly."""
+        """End every stream of changes in the regular way."""
         self._listens.close()
 
     # -- tools ---------------------------------------------------------------------------------------------
@@ -137,7 +138,7 @@ class MemoryServer(Server[Any]):
     async def _call_tool(self, context: Context, params: t.CallToolRequestParams) -> t.CallToolResult:
         call = TOOLS.get(params.name)
         if call is None:
-            raise MCPError(t.INVALID_PARAMS, "there is no such tool; tools/list says which there are")
+            raise MCPError(t.INVALID_PARAMS, "unknown tool; tools/list lists the tools")
         try:
             with answering("mcp_call_broke", tool=call.tool):
                 asked = arguments_of(call.tool, call, params.arguments or {})
@@ -156,7 +157,7 @@ class MemoryServer(Server[Any]):
     ) -> t.ListResourcesResult:
         after = None if params is None else params.cursor
         if after is not None and len(after) > MAX_PATH_BYTES:
-            raise MCPError(t.INVALID_PARAMS, "this cursor is none of this server's")
+            raise MCPError(t.INVALID_PARAMS, "invalid cursor; use one that this server returned")
         named, more = await self._backend_of(context).at(lambda place, reader: listing(place, reader, after))
         found = [t.Resource(uri=uri_of(path), name=name, mime_type=MARKDOWN) for path, name in named]
         return t.ListResourcesResult(resources=found, next_cursor=more)
@@ -184,12 +185,12 @@ class MemoryServer(Server[Any]):
 
     async def _list_prompts(self, _: Context, __: t.PaginatedRequestParams | None) -> t.ListPromptsResult:
         topic = t.PromptArgument(
-            name="topic", description="What it is about; without it the indexes are given.", required=False
+            name="topic", description="The topic; without it the indexes are returned.", required=False
         )
         prompt = t.Prompt(
             name=PROMPT,
             title="Context from memory",
-            description="What the memory has about a topic, as data to begin a conversation with.",
+            description="The entries about a topic, as data to begin a conversation with.",
             arguments=[topic],
         )
         return t.ListPromptsResult(prompts=[prompt])
@@ -197,20 +198,23 @@ class MemoryServer(Server[Any]):
     async def _get_prompt(self, context: Context, params: t.GetPromptRequestParams) -> t.GetPromptResult:
         given = params.arguments or {}
         if params.name != PROMPT or not given.keys() <= {"topic"}:
-            raise MCPError(t.INVALID_PARAMS, f"there is one prompt, {PROMPT}, with one argument, topic")
+            raise MCPError(
+                t.INVALID_PARAMS,
+                f"unknown prompt or argument; the only prompt is {PROMPT}, with the argument topic",
+            )
         backend = self._backend_of(context)
         if given.get("topic", "").strip():
             text = (await recalled(backend, given["topic"], RECALLED)).told()
         else:
             indexes = await backend.at(shown_indexes)
-            text = "\n\n".join(each.text for each in indexes) or "Nothing is remembered yet."
+            text = "\n\n".join(each.text for each in indexes) or "The memory is empty."
         message = t.PromptMessage(role="user", content=t.TextContent(text=text))
         return t.GetPromptResult(description="From long-term memory.", messages=[message])
 
     # -- changes -------------------------------------------------------------------------------------------
 
     async def _initialized(self, context: Context, _: t.NotificationParams | None) -> None:
-        self._connections.add(context.session._connection)  # noqa: SLF001  the SDK has no list of its own
+        self._connections.add(context.session._connection)  # noqa: SLF001  the SDK has no public list
         self._listening()
 
     async def _listen(self, context: Context, params: t.SubscriptionsListenRequestParams) -> Any:
@@ -236,15 +240,15 @@ async def _tell_changed(connection: Connection) -> None:
     try:
         async with asyncio.timeout(SEND_SECONDS):
             await connection.send_resource_list_changed()
-    except TimeoutError:  # Whoever does not read is told nothing.
+    except TimeoutError:  # A client that does not read is skipped.
         pass
-    except Exception as defect:  # noqa: BLE001  the others are told all the same
-        events.emit_defect("mcp_not_told", defect)
+    except Exception as defect:  # noqa: BLE001  the others are still notified
+        events.emit_defect("mcp_not_notified", defect)
 
 
 @functools.cache
 def _tools() -> dict[str, t.Tool]:
-    """The tools as they are told of; made when somebody asks, as a handshake does not."""
+    """Return the tools for the SDK; created at the first request, since a handshake does not need them."""
     return {
         name: t.Tool(
             name=name,
@@ -269,12 +273,12 @@ def _input_schema(name: str) -> dict[str, Any] | None:
 
 
 def _path_in(uri: str) -> str:
-    """The logical path of an address; what is none is refused where it is opened.
+    """Return the logical path of an address; an invalid path is rejected when it is opened.
 
     Raises:
-        MCPError: it is no address of this memory.
+        MCPError: it is not an address of this memory.
     """
-    none = MCPError(t.INVALID_PARAMS, f"an entry is at {URI}scope/path; resources/list says which there are")
+    none = MCPError(t.INVALID_PARAMS, f"invalid address; use {URI}scope/path, as in resources/list")
     if not uri.startswith(URI) or len(uri) > len(URI) + 3 * MAX_PATH_BYTES:
         raise none
     try:
@@ -284,7 +288,7 @@ def _path_in(uri: str) -> str:
 
 
 def _told(handler: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
-    """A handler of which nothing is told but what the protocol may know (S1, S2)."""
+    """Wrap a handler, so that a client receives only errors of the protocol (S1, S2)."""
 
     @functools.wraps(handler)
     async def guarded(*arguments: Any) -> T:
@@ -300,7 +304,7 @@ def _told(handler: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
 
 
 async def _with_progress(context: Context, work: Callable[[Tell], Awaitable[T]]) -> T:
-    """What comes of `work`, whose turns are told as they come."""
+    """Return the result of `work`; report its turns as progress."""
     loop = asyncio.get_running_loop()
     turns: asyncio.Queue[tuple[int, str] | None] = asyncio.Queue()
 
@@ -310,17 +314,17 @@ async def _with_progress(context: Context, work: Callable[[Tell], Awaitable[T]])
     async def pump() -> None:
         last = 0
         while (turn := await turns.get()) is not None:
-            if turn[0] > last:  # A turn may have several calls; progress only grows.
+            if turn[0] > last:  # A turn may have several calls; progress only increases.
                 last = turn[0]
                 try:
                     await context.session.report_progress(last, None, f"turn {last}, {turn[1]}")
-                except Exception as defect:  # noqa: BLE001  what is done stays done, whoever is told of it
+                except Exception as defect:  # noqa: BLE001  a failed report must not fail the work
                     events.emit_defect("mcp_progress_broke", defect)
 
     pumping = asyncio.create_task(pump())
     try:
         done = await work(tell)
-        loop.call_soon(turns.put_nowait, None)  # Behind what was told last, which comes that way.
+        loop.call_soon(turns.put_nowait, None)  # Queued after the last turn, which uses the same way.
         await pumping
         return done
     finally:

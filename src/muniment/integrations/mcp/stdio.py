@@ -1,12 +1,12 @@
-"""The memory for a host that speaks the Model Context Protocol and starts `muniment mcp` as its child.
+"""Serve the memory to an MCP host that starts `muniment mcp` as its child process.
 
-P1 Every request gets one answer, also those that were under way when the input ended, for `DRAIN_SECONDS`;
-   unless a signal ends it: then what runs is cancelled, unless it has begun to write.
-P2 Nothing is opened before it is asked for: a host that only starts this waits for no memory, and of one that
-   cannot be opened the tools tell, and try again.
-P3 At most `MAX_IN_FLIGHT` requests are under way; more are answered with an error.
+P1 Every request gets one response, also a request that still runs at the end of the input, for
+   `DRAIN_SECONDS`. After a signal, running requests are cancelled instead, unless they have begun to write.
+P2 Nothing is opened before it is needed: a host that only starts the program waits for no memory. If the
+   memory cannot be opened, tools report it, and the next call tries again.
+P3 At most `MAX_IN_FLIGHT` requests run at once; further ones get an error.
 
-Apart from `cli.mcp`, whose `--help` loads none of what this does.
+Separate from `cli.mcp`, so that its `--help` does not load these modules.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from muniment.integrations.mcp.wire import BUSY, DRAIN_SECONDS, MAX_IN_FLIGHT, T
 from muniment.kernel.names import Trust
 
 LAST_SECONDS: Final = 15.0
-"""Seconds after the end in which what has begun to write may end, whatever holds it up."""
+"""Seconds after the end in which a running write may finish, in every case."""
 
 AGAIN_SECONDS: Final = 60.0
-"""Seconds after which a memory is opened again that could not be."""
+"""Seconds after which a memory that could not be opened is opened again."""
 
 
 async def serve(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
-    """As `serve_over`, for a program: it ends, whatever holds it up."""
+    """Serve as `serve_over`, and force the process to exit at the end if something blocks it."""
 
     async def last() -> None:
         await wire.stopped.wait()
@@ -56,19 +56,19 @@ async def serve(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
 
 
 async def serve_over(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
-    """Answer what comes over a wire, until that ends.
+    """Serve the messages of a wire until it ends.
 
     Args:
         wire: to the host.
-        opened: the memory; it stays the caller's.
-        trust: of whatever comes this way.
+        opened: the memory; owned by the caller.
+        trust: of every request.
     """
     memory = OwnMemory(opened, trust)
     watching: asyncio.Task[None] | None = None
 
     def listening() -> None:
         nonlocal watching
-        if watching is None or watching.done():  # It broke, which the log has.
+        if watching is None or watching.done():  # It failed; the log has the reason.
             watching = asyncio.create_task(_watch(server, opened))
 
     server = MemoryServer(lambda _: memory, listening)
@@ -82,7 +82,7 @@ async def serve_over(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
 
 
 async def _watch(server: MemoryServer, opened: OpenedMemory) -> None:
-    """Notify of what is committed, by any program, until cancelled."""
+    """Notify the host of commits, by any program, until cancelled."""
     from muniment.server.stream import Stream
     from muniment.store.tasks import span
 
@@ -103,7 +103,7 @@ async def _watch(server: MemoryServer, opened: OpenedMemory) -> None:
 
 
 class _Exchange:
-    """Messages from and to a host, through the SDK's server."""
+    """The exchange of messages with a host, through the SDK's server."""
 
     def __init__(self, wire: Wire, server: MemoryServer) -> None:
         self._wire, self._server = wire, server
@@ -111,7 +111,7 @@ class _Exchange:
         self._settled = asyncio.Event()
 
     async def run(self) -> None:
-        """Until the wire ends (P1)."""
+        """Run until the wire ends (P1)."""
         incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         options = self._server.create_initialization_options()
@@ -133,7 +133,7 @@ class _Exchange:
             message = t.jsonrpc_message_adapter.validate_json(whole or line or b"", by_name=False)
         except ValueError:
             message = None
-        # The SDK takes a request whose id is none for a notification, which nobody answers.
+        # The SDK takes a request with an invalid id for a notification, which gets no response.
         if message is None or (
             isinstance(message, t.JSONRPCNotification) and request_id_problem(json_or_none(line or b""))
         ):
@@ -141,7 +141,7 @@ class _Exchange:
             return None
         match message:
             case t.JSONRPCRequest(method="subscriptions/listen"):
-                pass  # It is answered when it ends.
+                pass  # Its response is sent when it ends.
             case t.JSONRPCRequest() if self._owed.total() >= MAX_IN_FLIGHT:
                 await self._wire.fail(BUSY, TOO_MANY, message.id)
                 return None

@@ -1,15 +1,16 @@
-"""Lines of JSON-RPC over standard input and output, for `muniment mcp`.
+"""Read and write lines of JSON-RPC over standard input and output, for `muniment mcp`.
 
-W1 Both streams are taken aside before anything else happens: what a library or a child prints goes to
-   standard error, and cannot end up between two messages.
-W2 A line has at most `MAX_LINE_BYTES`; of a longer one no more is kept, and the next one is read as ever.
-W3 The end of the input, SIGINT, SIGTERM and an output that is closed end the lines, whatever waits.
-W4 A host that ends without reading what it is sent holds up nothing: once the input has ended, sending stops
-   after `END_SECONDS`, and if no line is taken for `STUCK_SECONDS` because the host does not read, it counts
-   as gone.
+W1 Both streams are moved to other descriptors first: output of a library or a child is written to standard
+   error, and cannot appear between two messages.
+W2 A line has at most `MAX_LINE_BYTES`; the rest of a longer one is dropped, and the next line is read
+   normally.
+W3 The end of the input, SIGINT, SIGTERM and a closed output end the lines, also while something waits.
+W4 A host that ends without reading its responses blocks nothing. After the end of the input, sending stops
+   after `END_SECONDS`. If no line is received for `STUCK_SECONDS` because the host does not read, it counts
+   as disconnected.
 
-Apart, as the server and the pipe to a daemon share it. It needs neither the SDK nor what one system alone
-has: threads read and write.
+A separate module, shared by the server and the pipe to a daemon. It needs no SDK and no system-specific
+functions: threads read and write.
 
 Source: modelcontextprotocol.io/specification, "Transports", stdio; jsonrpc.org/specification.
 """
@@ -32,28 +33,28 @@ from typing import Any, Final, Self
 from muniment.content.exact_json import request_id_problem
 
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of a line; a fact has 64 KiB, and whoever sends more than that is told so by the tool."""
+"""Maximum bytes of a line; a fact has at most 64 KiB, and the tool reports a longer one."""
 
 READ_BYTES: Final = 65_536
-"""Bytes of one read, as many as a pipe holds."""
+"""Maximum bytes of one read, the size of a pipe."""
 
 MAX_WAITING: Final = 64
-"""Lines that were read and not yet taken."""
+"""Maximum lines that were read and not yet received."""
 
 END_SECONDS: Final = 10.0
 """Seconds after the end of the input in which the host may still read."""
 
 STUCK_SECONDS: Final = 60.0
-"""Seconds in which no line is taken after which the host counts as gone."""
+"""Seconds without a received line after which the host counts as disconnected."""
 
 LOOK_SECONDS: Final = 0.25
-"""Seconds between two looks whether the host has closed the input, while lines wait."""
+"""Seconds between two checks whether the host has closed the input, while lines wait."""
 
 DRAIN_SECONDS: Final = 10.0
-"""Seconds that requests have to be answered after the end of the input."""
+"""Seconds to respond to requests after the end of the input."""
 
 MAX_IN_FLIGHT: Final = 256
-"""Requests and streams under way; more are answered with `TOO_MANY`."""
+"""Maximum requests and streams at once; further ones get `TOO_MANY`."""
 
 TOO_MANY: Final = f"{MAX_IN_FLIGHT} requests are under way; try again later"
 
@@ -63,7 +64,7 @@ BUSY: Final = -32000
 
 
 def set_aside() -> tuple[int, int]:
-    """Descriptors of standard input and output that nobody else has (W1), for as long as the process runs."""
+    """Move standard input and output to new descriptors (W1), which only the caller uses; return them."""
     incoming, outgoing = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -73,10 +74,10 @@ def set_aside() -> tuple[int, int]:
 
 
 class Wire:
-    """Lines that come from one descriptor and go to another; both stay the caller's.
+    """Lines from one descriptor and to another; the caller owns both.
 
     Attributes:
-        stopped: the lines have ended though the input had not.
+        stopped: the lines have ended before the input.
     """
 
     def __init__(self, incoming: int, outgoing: int) -> None:
@@ -88,11 +89,12 @@ class Wire:
         self.stopped = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        """Begin to read."""
+        """Start reading."""
         self._loop = asyncio.get_running_loop()
         self._lines: asyncio.Queue[tuple[bytes | None] | None] = asyncio.Queue()
         for work in (self._read, self._write):
-            threading.Thread(target=work, daemon=True).start()  # Nobody can end what waits for a pipe.
+            # A thread that waits for a pipe cannot be stopped.
+            threading.Thread(target=work, daemon=True).start()
         for number in (signal.SIGINT, signal.SIGTERM):
             try:
                 self._loop.add_signal_handler(number, self.stop)
@@ -106,13 +108,13 @@ class Wire:
             self._ending.cancel()
 
     def stop(self) -> None:
-        """End the lines now, and the waits of those who send."""
+        """End the lines immediately, and release waiting senders."""
         self.stopped.set()
         for each in list(self._waiting):
             _settle(each)
 
     async def lines(self) -> AsyncIterator[bytes | None]:
-        """Each line without its end; None for one that was too long."""
+        """Yield each line without its line end; None for a line that was too long."""
         ending = asyncio.create_task(self.stopped.wait())
         try:
             while True:
@@ -130,7 +132,7 @@ class Wire:
             ending.cancel()
 
     async def send(self, line: bytes) -> None:
-        """Write a line, and wait until the pipe has taken it; after `stop` it goes nowhere."""
+        """Write a line, and wait until the pipe has accepted it; after `stop` it is dropped."""
         if not self.stopped.is_set():
             done = self._loop.create_future()
             self._waiting.add(done)
@@ -139,28 +141,30 @@ class Wire:
             await done
 
     async def fail(self, number: int, text: str, request_id: Any = None) -> None:
-        """Answer what is no request."""
+        """Send an error response."""
         error = {"code": number, "message": text}
         await self.send(json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}).encode())
 
     async def fail_line(self, line: bytes | None) -> None:
-        """Answer a line that is no message; an empty one is passed over."""
+        """Respond to a line that is not a message; skip an empty one."""
         if line is None:
-            await self.fail(INVALID_REQUEST, f"a message has at most {MAX_LINE_BYTES} bytes")
+            await self.fail(
+                INVALID_REQUEST, f"the message is too long: at most {MAX_LINE_BYTES} bytes are allowed"
+            )
         elif line.strip():
             try:
                 found = json.loads(line)
             except (ValueError, RecursionError):
-                await self.fail(PARSE_ERROR, "this line is no JSON")
+                await self.fail(PARSE_ERROR, "this line is not JSON")
             else:
                 named = found.get("id") if isinstance(found, dict) else None
                 request_id = named if isinstance(named, str | int) and not isinstance(named, bool) else None
-                text = request_id_problem(found) or "this is no message of JSON-RPC 2.0"
+                text = request_id_problem(found) or "this is not a JSON-RPC 2.0 message"
                 await self.fail(INVALID_REQUEST, text, request_id)
 
     def _read(self) -> None:
         rest, is_too_long = bytearray(), False
-        with suppress(OSError, RuntimeError):  # It is closed, or the loop is.
+        with suppress(OSError, RuntimeError):  # The descriptor or the loop is closed.
             while data := os.read(self._incoming, READ_BYTES):
                 *ends, last = data.split(b"\n")
                 for part in ends:
@@ -176,13 +180,13 @@ class Wire:
                     rest.clear()
                 else:
                     rest += last
-        if rest:  # The last line need not end in one.
+        if rest:  # The last line may lack a line end.
             self._later(partial(self._lines.put_nowait, (bytes(rest),)))
         self._later(partial(self._lines.put_nowait, None))
         self._later(self._end_soon)
 
     def _wait_for_room(self) -> None:
-        """Wait until a line was taken; notice meanwhile that the host is gone (W4)."""
+        """Wait until a line is received; detect meanwhile that the host has disconnected (W4)."""
         waited = 0.0
         while not self._room.acquire(timeout=LOOK_SECONDS):
             waited += LOOK_SECONDS
@@ -192,7 +196,7 @@ class Wire:
                 self._later(self._end_soon)
 
     def _end_soon(self) -> None:
-        """Stop `END_SECONDS` after the end of the input was noticed first (W4)."""
+        """Stop `END_SECONDS` after the end of the input was first detected (W4)."""
         if self._ending is None:
             self._ending = self._loop.call_later(END_SECONDS, self.stop)
 
@@ -213,7 +217,7 @@ class Wire:
 
 
 def _is_hung_up(fd: int) -> bool:
-    """Return whether the other end of the input is closed, though not all of it was read."""
+    """Return whether the other end of the input is closed, though unread data remains."""
     if not hasattr(select, "poll"):  # Windows
         return False
     if stat.S_ISREG(os.fstat(fd).st_mode):
@@ -224,5 +228,5 @@ def _is_hung_up(fd: int) -> bool:
 
 
 def _settle(done: asyncio.Future[None]) -> None:
-    if not done.done():  # Whoever waited may have been cancelled.
+    if not done.done():  # The waiting task may have been cancelled.
         done.set_result(None)

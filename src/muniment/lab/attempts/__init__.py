@@ -1,7 +1,8 @@
-"""Forbidden things, tried: what shows on the spot that the fence holds, and layer by layer why.
+"""Forbidden actions that a worker attempts, to show that the fence stops them, layer by layer.
 
-Start with `attempt`: all of them in one table, how each is done, and a worker that does it. `trial` sets the
-stage, tries them all and judges what came of it. `offer` is what a system has for the fence, and what to do.
+Start with `attempt`: all attempts in one table, the code of each, and a worker that runs it. `trial` creates
+the targets, runs all attempts and judges the outcomes. `offer` reports which layers this system supports, and
+how to get the missing ones.
 """
 
-import muniment.sandbox.fence  # noqa: F401  asks for the system
+import muniment.sandbox.fence  # noqa: F401  checks the operating system

@@ -1,15 +1,16 @@
-"""Forbidden things as rows of one table, how each is done, and a worker's end of a trial.
+"""The forbidden actions as rows of one table, the code of each, and the worker's end of a trial.
 
-- A1 an act makes its calls by number, so that no C library refuses, replaces or retries them.
-- A2 an act that succeeds harms nothing: it touches the stage, its own process or processes of the trial,
-  and changes nothing that outlives them. Where only privileged arguments would do, it passes some that the
-  kernel refuses behind its check of privilege (`reaches`).
-- A3 it returns when the thing was really done, raises `OSError` with the errno of a refusal, and
-  `NotImplementedError` where there is nothing here to try it on, which says why.
+- A1 an act makes its system calls by number, so that no C library rejects, replaces or retries them.
+- A2 an act that succeeds does no harm: it touches the targets, its own process or processes of the trial, and
+  has no effect that outlives them. If only privileged arguments would work, it passes arguments that the
+  kernel rejects after its check of privilege (`_reaches`).
+- A3 an act returns if the action really succeeded. It raises `OSError` with the errno of a denial, and
+  `NotImplementedError` with the reason if it cannot run here.
 
-Start with `ATTEMPTS`. Acts leave descriptors and mappings to the end of their process. Apart from `trial.py`,
-which looks on from outside the worker, and excluded from coverage, since acts run in throwaway workers only:
-driven by `tests/units/lab/test_attempts.py`, where each also succeeds without the fence.
+Start with `ATTEMPTS`. Acts leave descriptors and mappings open until their process ends. Separate from
+`trial.py`, which observes the worker from outside. This file is excluded from coverage, since acts run only
+in throwaway workers: `tests/units/lab/test_attempts.py` runs them, and shows that each succeeds without the
+fence.
 """
 
 from __future__ import annotations
@@ -38,36 +39,35 @@ from muniment.sandbox.fence.wire import Channel
 # -- attempt -----------------------------------------------------------------------------------------
 
 DONE: Final = "done"
-"""What an act that went through answers; any other answer names an error."""
+"""The result of an act that succeeded; any other result is the name of an error."""
 
 UNTRIED: Final = "untried"
-"""What an act answers that has nothing to be tried on here."""
+"""The result of an act that cannot run here."""
 
 MACHINE: Final = os.uname().machine
 
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What attempts are aimed at; all of it made by the stage, for one trial.
+    """The targets of attempts, created for one trial.
 
     Attributes:
-        root: descriptor of the worker's one root, which holds what the stage of `trial.py` lists.
-        connection: descriptor of the worker's socket, whose other end the broker has.
-        outside: a directory beside that root; absolute.
-        canary: what the secret file outside says.
-        broker: process id of whoever runs the trial.
-        canary_address: where the canary stands in the broker's memory.
+        root: descriptor of the worker's only root, with the files that `trial.py` lists.
+        connection: descriptor of the worker's socket; the broker has the other end.
+        outside: a directory next to that root; absolute.
+        canary: the content of the secret file outside.
+        broker: id of the process that runs the trial.
+        canary_address: address of the canary in the broker's memory.
         listener: descriptor of a socket in the broker.
-        pipe: descriptor, in the broker, of the end to read of a pipe that holds the canary.
+        pipe: descriptor, in the broker, of the read end of a pipe that contains the canary.
         zygote: process id.
         sibling: process id of another worker of that zygote.
         tcp: port on the loopback that accepts.
         udp: port on the loopback that receives.
         abstract: name of a listening abstract socket, without its NUL.
-        handle: of the secret file, as name_to_handle_at(2) gives it, in hexadecimal; empty: it has none.
+        handle: of the secret file, as name_to_handle_at(2) returns it, in hexadecimal; empty if it has none.
         library: a shared object that no worker of the trial has loaded.
-        needle: part of an environment variable of the broker that is no secret, in hexadecimal; empty: it has
-            none.
+        needle: part of a harmless environment variable of the broker, in hexadecimal; empty if it has none.
     """
 
     root: int
@@ -89,35 +89,35 @@ class Targets:
 
     @property
     def folder(self) -> bytes:
-        """The directory outside."""
+        """Return the directory outside."""
         return self.outside.encode()
 
     def beside(self, name: str) -> bytes:
-        """The path of a file outside."""
+        """Return the path of a file outside."""
         return f"{self.outside}/{name}".encode()
 
     @property
     def secret(self) -> bytes:
-        """The file outside whose content nobody may learn."""
+        """Return the path of the file outside whose content is secret."""
         return self.beside("secret")
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One forbidden thing.
+    """One forbidden action.
 
     Attributes:
         name: unique.
-        what: for people, after "tries to".
-        expected: what the full fence makes of it: an errno, a signal, another error's name, or `DONE` for
-            what it leaves open.
-        stopped_by: layers each of which stops it alone, whoever runs it. Empty: none does, and where it
-            does not succeed, that rests on the worker's clean process.
-        act: does it (A1 to A3).
-        ordinary: further layers that stop it alone where the worker's user is not root.
-        landlock_abi: Landlock stops it from this one on, where it is said to.
-        by_openat: it opens by that call, which seccomp has to let through where a system has no `openat2`.
-        consequence: for people, what follows where it succeeds, if `what` does not say it already.
+        what: for users, after "tries to".
+        expected: the result with the full fence: an errno, a signal, another error's name, or `DONE` if the
+            fence does not stop it.
+        stopped_by: layers that each stop it alone, for any user. Empty: no layer does; a failure then depends
+            on the clean process of the worker.
+        act: the code (A1 to A3).
+        ordinary: further layers that stop it alone if the worker's user is not root.
+        landlock_abi: the first Landlock ABI that stops it, if Landlock is listed.
+        by_openat: it uses that call, which seccomp must allow on systems without `openat2`.
+        consequence: for users, the effect of a success, if `what` does not state it.
     """
 
     name: str
@@ -131,23 +131,23 @@ class Attempt:
     consequence: str = ""
 
     def stopped_with(self, abi: int, *, has_openat2: bool) -> frozenset[FenceLayer]:
-        """`stopped_by`, where Landlock has this ABI."""
+        """Return the layers that stop it with this ABI of Landlock."""
         stopped = self.stopped_by if abi >= self.landlock_abi else self.stopped_by - {FenceLayer.LANDLOCK}
         return stopped if has_openat2 or not self.by_openat else stopped - {FenceLayer.SECCOMP}
 
     @property
     def is_residual(self) -> bool:
-        """Whether the full fence leaves it open."""
+        """Return whether the full fence does not stop it."""
         return self.expected == DONE
 
 
 # -- primitives --------------------------------------------------------------------------------------
 #
-# What acts are made of.
+# Building blocks of the acts.
 
 AT_FDCWD: Final = -100
 _ROOM: Final = 1024
-"""Bytes that an act has room for."""
+"""Size of a buffer of an act in bytes."""
 
 _READ, _WRITE = os.O_RDONLY, os.O_WRONLY
 _LIST: Final = _READ | os.O_DIRECTORY
@@ -164,11 +164,11 @@ def call(name: str, *arguments: Any) -> int:
     """Make a system call.
 
     Args:
-        name: as `sandbox.fence.calls.NUMBERS` has it.
+        name: as in `sandbox.fence.calls.NUMBERS`.
         arguments: integers of any width, bytes, None for NULL, or ctypes pointers.
 
     Raises:
-        OSError: the kernel refuses.
+        OSError: the kernel rejects it.
         NotImplementedError: this machine has no such call.
     """
     number = NUMBERS[MACHINE].get(name)
@@ -186,10 +186,10 @@ def _call_number(number: int, *arguments: Any) -> int:
 
 
 def _reaches(number: int, name: str, *arguments: Any) -> None:
-    """Make a call whose arguments end in the error `number` once everything that could forbid it did not.
+    """Make a call that ends with the error `number` after it passed every check that could forbid it.
 
     Raises:
-        OSError: it ended in another.
+        OSError: it ended with another error.
     """
     try:
         call(name, *arguments)
@@ -199,18 +199,18 @@ def _reaches(number: int, name: str, *arguments: Any) -> None:
 
 
 def _openat(dir_fd: int, path: bytes, flags: int, mode: int = 0) -> int:
-    """Open as a C library does."""
+    """Open a file as a C library does."""
     return call("openat", dir_fd, path, flags | os.O_CLOEXEC, mode)
 
 
 def _openat2(dir_fd: int, path: bytes, flags: int, mode: int = 0) -> int:
-    """Open by the call that seccomp lets through, and ask the kernel to resolve whatever there is."""
+    """Open a file with the call that seccomp allows, without restrictions on path resolution."""
     how = struct.pack("=QQQ", flags | os.O_CLOEXEC, mode, 0)
     return call("openat2", dir_fd, path, how, len(how))
 
 
 def _open_either(path: bytes, flags: int) -> int:
-    """Open by the call that the filter of this worker lets through."""
+    """Open a file with the call that the filter of this worker allows."""
     try:
         return _openat2(AT_FDCWD, path, flags)
     except OSError as error:
@@ -224,22 +224,22 @@ def _room() -> ctypes.Array[ctypes.c_char]:
 
 
 def _filled(name: str, fd: int, *position: int) -> bytes:
-    """What a call that reads puts into a buffer."""
+    """Return the bytes that a reading call puts into a buffer."""
     buffer = _room()
     count = call(name, fd, buffer, _ROOM, *position)
     return buffer.raw[:count]
 
 
 def _read(fd: int, position: int = 0) -> bytes:
-    """The bytes of a file at a position."""
+    """Return the bytes of a file at a position."""
     return _filled("pread64", fd, position)
 
 
 def _must_hold(content: bytes, expected: bytes) -> None:
-    """Take nothing for a success that did not bring the canary.
+    """Check that the content contains the canary; otherwise the act did not succeed.
 
     Raises:
-        OSError: ENODATA; it did not.
+        OSError: ENODATA if it does not.
     """
     if expected not in content:
         raise OSError(errno.ENODATA, os.strerror(errno.ENODATA))
@@ -254,10 +254,10 @@ def _write(fd: int) -> None:
 
 
 def handle_of(path: bytes) -> bytes:
-    """The handle of a file, as open_by_handle_at(2) takes it.
+    """Return the handle of a file for open_by_handle_at(2).
 
     Raises:
-        OSError: the kernel refuses, or the file system gives none.
+        OSError: the kernel rejects it, or the file system has no handles.
     """
     handle = ctypes.create_string_buffer(struct.pack("=Ii", _HANDLE_BYTES, 0) + bytes(_HANDLE_BYTES))
     call("name_to_handle_at", AT_FDCWD, path, handle, ctypes.byref(ctypes.c_int()), 0)
@@ -277,7 +277,7 @@ def _socket(family: int, kind: int) -> int:
 
 
 def _internet(port: int) -> bytes:
-    """`struct sockaddr_in` of a port on the loopback."""
+    """Return the `struct sockaddr_in` of a port on the loopback."""
     return struct.pack("=H", socket.AF_INET) + struct.pack("!H", port) + b"\x7f\0\0\x01" + bytes(8)
 
 
@@ -286,13 +286,13 @@ def _connect(family: int, address: bytes) -> None:
 
 
 def _connect_unix(name: bytes) -> None:
-    """Connect by the `struct sockaddr_un` of a name."""
+    """Connect to the `struct sockaddr_un` of a name."""
     _connect(socket.AF_UNIX, struct.pack("=H", socket.AF_UNIX) + name)
 
 
 # -- acts --------------------------------------------------------------------------------------------
 #
-# Those that are more than a line.
+# Acts of more than one line.
 
 _ZEROS: Final = bytes(512)
 _SYS_ADMIN: Final = 1 << 21
@@ -309,10 +309,10 @@ _TOO_MANY: Final = 200
 
 _MARK_TEXT: Final = b"mark of every worker of one zygote"
 _MARK: Final = ctypes.create_string_buffer(_MARK_TEXT)
-"""Workers of one zygote share their layout, so that this stands at the same address in another one."""
+"""Workers of one zygote share their memory layout: this has the same address in each of them."""
 
 EXECUTED: Final = 42
-"""Exit code of the program that attempts execute; it does nothing else."""
+"""Exit code of the program that attempts execute; the program does nothing else."""
 
 _CODES: Final = {
     # mov eax, 60 (exit); mov edi, EXECUTED; syscall
@@ -325,7 +325,7 @@ _NO_WORDS: Final = (ctypes.c_char_p * 1)(None)
 
 
 def program() -> bytes:
-    """The smallest program that this machine's kernel loads: it exits with `EXECUTED`.
+    """Return the smallest program that the kernel of this machine loads: it exits with `EXECUTED`.
 
     Source: elf(5).
     """
@@ -345,9 +345,9 @@ def program() -> bytes:
 
 @functools.cache
 def _initial_stack() -> tuple[int, int] | None:
-    """Where this process keeps the environment that it was started with: address and bytes; None: unknown.
+    """Return address and size of the initial environment of this process, or None if they are unknown.
 
-    Asked before the fence, and kept.
+    Computed before the fence, and cached.
     """
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:  # noqa: PTH123 - one word for it
@@ -359,12 +359,12 @@ def _initial_stack() -> tuple[int, int] | None:
 
 
 def _find_environment(on: Targets) -> None:
-    """Search the initial stack, where the kernel put it, for what the broker's environment says."""
+    """Search the initial stack, a copy by the kernel, for the broker's environment."""
     if not on.needle:
-        raise NotImplementedError("the broker's environment has none of PATH, HOME, PWD and LANG to look for")
+        raise NotImplementedError("the broker's environment contains none of PATH, HOME, PWD and LANG")
     stack = _initial_stack()
     if stack is None:
-        raise NotImplementedError("/proc does not say where the stack is")
+        raise NotImplementedError("/proc does not show the stack")
     _must_hold(ctypes.string_at(*stack), bytes.fromhex(on.needle))
 
 
@@ -392,9 +392,9 @@ def _copy_memory(pid: int, address: int, expected: bytes) -> None:
 
 def _load_library(on: Targets) -> None:
     if not on.library:
-        raise NotImplementedError("no library was found that no worker has loaded")
+        raise NotImplementedError("no library to load was found")
     if not _dlopen(on.library.encode(), os.RTLD_LAZY):
-        raise ImportError(on.library)  # The C library keeps the errno to itself.
+        raise ImportError(on.library)  # The C library does not return the errno.
 
 
 def _open_too_many(on: Targets) -> None:
@@ -415,13 +415,13 @@ def _send(on: Targets) -> None:
 
 def _connect_to_path(on: Targets) -> None:
     path = on.beside("socket")
-    if len(path) >= 108:  # noqa: PLR2004  sockaddr_un holds no longer one
-        raise NotImplementedError("the temporary directory has too long a name for a socket")
+    if len(path) >= 108:  # noqa: PLR2004  the limit of sockaddr_un
+        raise NotImplementedError("the path of the temporary directory is too long for a socket")
     _connect_unix(path + b"\0")
 
 
 def _read_clock(pid: int) -> None:
-    # How the kernel numbers the clock of the processor time of another process; <linux/posix-timers.h>.
+    # The kernel's number of the processor-time clock of another process; <linux/posix-timers.h>.
     processor_time = 2
     call("clock_gettime", ~pid << 3 | processor_time, _room())
 
@@ -435,7 +435,7 @@ def _fork(_: Targets) -> None:
 
 def _start_thread(_: Targets) -> None:
     thread = ctypes.c_ulong()
-    # What the thread runs is a function of the C library, which takes no notice of arguments.
+    # The thread runs a function of the C library that ignores arguments.
     entry = ctypes.cast(LIBC["getpid"], ctypes.c_void_p)
     number = _pthread_create(ctypes.byref(thread), None, entry, None)
     if number != 0:
@@ -451,14 +451,14 @@ def _execute_memory(_: Targets) -> None:
 
 
 def _join_namespace(_: Targets) -> None:
-    # Landlock takes no charge of the file systems that the kernel keeps for itself.
+    # Landlock does not cover the internal file systems of the kernel.
     new_net = 0x4000_0000
     call("setns", _openat2(AT_FDCWD, b"/proc/self/ns/net", _READ), new_net)
 
 
 def _open_handle(on: Targets) -> None:
     if not on.handle:
-        raise NotImplementedError("the file system of the temporary directory gives no handles")
+        raise NotImplementedError("the file system of the temporary directory has no handles")
     mount = _openat2(on.root, b".", _LIST)
     _read_secret(on, call("open_by_handle_at", mount, bytes.fromhex(on.handle), _READ))
 
@@ -495,14 +495,13 @@ def _call_x32(_: Targets) -> None:
 
 # -- table -------------------------------------------------------------------------------------------
 #
-# All attempts, in the order in which they are tried: a name, what is tried, what comes of it behind the whole
-# fence, and what stops it alone; below it the act. First those on files, then on memory, network, processes
-# and the kernel itself.
+# All attempts in the order of their execution: a name, the action, its result with the full fence, and the
+# layers that each stop it alone; below that the act. Files come first, then memory, network, processes and
+# the kernel itself.
 #
-# Most of those on files are made twice. `openat` is what libraries call, and seccomp refuses it; `openat2` it
-# must let through, so there Landlock stands alone. What neither judges is a descriptor that only names a
-# file: its metadata is learned, and whoever serves the file system hears the name, so what is written into
-# names can leave that way.
+# Most attempts on files are made twice. Libraries call `openat`, and seccomp denies it. Seccomp must allow
+# `openat2`, so only Landlock stops it. Neither of them checks a path-only descriptor: it reveals metadata,
+# and the server of the file system receives the name. So names can carry data out.
 
 _LANDLOCK: Final = frozenset({FenceLayer.LANDLOCK})
 _SECCOMP: Final = frozenset({FenceLayer.SECCOMP})
@@ -514,25 +513,27 @@ _MDWE: Final = frozenset({FenceLayer.MDWE})
 _NO_LAYER: Final = frozenset[FenceLayer]()
 
 _NAMES_ARE_HEARD: Final = (
-    "a network, FUSE or automounted file system outside hears the names that are looked up, "
+    "a network, FUSE or automounted file system outside receives the names that are looked up, "
     "so data can leave that way"
 )
-_DEVICES_ACT: Final = "a device outside that acts when it is opened acts; nothing is read, written or mapped"
+_DEVICES_ACT: Final = (
+    "a device outside that reacts to an open is triggered; nothing is read, written or mapped"
+)
 
 # fmt: off
 _ROWS: Final = (
     # -- reading
     Attempt("read-outside", "read a file outside by its absolute path", "EPERM", _EITHER,
             lambda on: _read_secret(on, _openat(AT_FDCWD, on.secret, _READ)), by_openat=True),
-    Attempt("read-outside-openat2", "read a file outside by its absolute path, by openat2",
+    Attempt("read-outside-openat2", "read a file outside by its absolute path, with openat2",
             "EACCES", _LANDLOCK, lambda on: _read_secret(on, _openat2(AT_FDCWD, on.secret, _READ))),
     Attempt("read-dotdot", "read a file outside by .. from a root", "EPERM", _EITHER,
             lambda on: _read_secret(on, _openat(on.root, b"../outside/secret", _READ)), by_openat=True),
-    Attempt("read-dotdot-openat2", "read a file outside by .. from a root, by openat2", "EACCES", _LANDLOCK,
+    Attempt("read-dotdot-openat2", "read a file outside by .. from a root, with openat2", "EACCES", _LANDLOCK,
             lambda on: _read_secret(on, _openat2(on.root, b"../outside/secret", _READ))),
     Attempt("read-link", "read a file outside through a link in a root", "EPERM", _EITHER,
             lambda on: _read_secret(on, _openat(on.root, b"link", _READ)), by_openat=True),
-    Attempt("read-link-openat2", "read a file outside through a link in a root, by openat2",
+    Attempt("read-link-openat2", "read a file outside through a link in a root, with openat2",
             "EACCES", _LANDLOCK, lambda on: _read_secret(on, _openat2(on.root, b"link", _READ))),
     Attempt("read-linked-directory", "read a file outside through a linked directory in a root",
             "EACCES", _LANDLOCK, lambda on: _read_secret(on, _openat2(on.root, b"linked/secret", _READ))),
@@ -542,37 +543,37 @@ _ROWS: Final = (
             lambda _: _read(_openat2(AT_FDCWD, b"/proc/self/environ", _READ)), ordinary=_DUMPABLE),
     Attempt("read-zygote-environment", "read the zygote's environment in /proc", "EACCES", _LANDLOCK,
             lambda on: _read(_openat2(AT_FDCWD, b"/proc/%d/environ" % on.zygote, _READ))),
-    Attempt("read-broker-environment", "read the broker's environment, where its keys are, in /proc",
+    Attempt("read-broker-environment", "read the broker's environment, which contains its keys, in /proc",
             "EACCES", _LANDLOCK,
             lambda on: _read(_openat2(AT_FDCWD, b"/proc/%d/environ" % on.broker, _READ))),
-    Attempt("read-broker-pipe", "read a pipe of the broker, by /proc", "EACCES", _LANDLOCK, _read_pipe),
-    Attempt("metadata-outside", "learn the size of a file outside by a descriptor that only names it",
+    Attempt("read-broker-pipe", "read a pipe of the broker through /proc", "EACCES", _LANDLOCK, _read_pipe),
+    Attempt("metadata-outside", "read the size of a file outside through a path-only descriptor",
             DONE, _NO_LAYER, _metadata, consequence=_NAMES_ARE_HEARD),
     Attempt("open-outside-for-neither", "open a file outside for neither reading nor writing (access mode 3)",
             DONE, _NO_LAYER, lambda on: _open_either(on.secret, os.O_ACCMODE), consequence=_DEVICES_ACT),
-    Attempt("stat-outside", "learn the size of a file outside by stat", "EPERM", _SECCOMP,
+    Attempt("stat-outside", "read the size of a file outside with stat", "EPERM", _SECCOMP,
             lambda on: call("newfstatat", AT_FDCWD, on.secret, _room(), 0)),
-    Attempt("access-outside", "learn by access that a file outside may be read", "EPERM", _SECCOMP,
+    Attempt("access-outside", "check with access whether a file outside is readable", "EPERM", _SECCOMP,
             lambda on: call("faccessat", AT_FDCWD, on.secret, os.R_OK)),
-    Attempt("read-a-link", "learn where a link leads", "EPERM", _SECCOMP,
+    Attempt("read-a-link", "read the target of a link", "EPERM", _SECCOMP,
             lambda on: call("readlinkat", on.root, b"link", _room(), _ROOM)),
-    Attempt("change-directory", "make a directory outside its working directory", "EPERM", _SECCOMP,
+    Attempt("change-directory", "change its working directory to one outside", "EPERM", _SECCOMP,
             lambda on: call("chdir", on.folder)),
     # -- writing
     Attempt("write", "write into a file of a root", "EPERM", _EITHER | _LIMITS,
             lambda on: _write(_openat(on.root, b"written.md", _WRITE)), by_openat=True),
-    Attempt("write-openat2", "write into a file of a root, by openat2", "EACCES", _EITHER | _LIMITS,
+    Attempt("write-openat2", "write into a file of a root, with openat2", "EACCES", _EITHER | _LIMITS,
             lambda on: _write(_openat2(on.root, b"written.md", _WRITE))),
     Attempt("write-outside", "write into a file outside", "EACCES", _EITHER | _LIMITS,
             lambda on: _write(_openat2(AT_FDCWD, on.beside("written"), _WRITE))),
-    Attempt("empty-openat2", "empty a file of a root by opening it for reading, by openat2",
+    Attempt("empty-openat2", "empty a file of a root by opening it for reading, with openat2",
             "EACCES", _LANDLOCK,
             lambda on: _openat2(on.root, b"emptied.md", _READ | os.O_TRUNC), landlock_abi=3),
     Attempt("truncate", "shorten a file outside", "SIGSYS", _EITHER,
             lambda on: call("truncate", on.beside("shortened"), 1), landlock_abi=3),
     Attempt("create", "create a file in a root", "EPERM", _EITHER,
             lambda on: _openat(on.root, b"new.md", _NEW, _PRIVATE), by_openat=True),
-    Attempt("create-openat2", "create a file in a root, by openat2", "EACCES", _LANDLOCK,
+    Attempt("create-openat2", "create a file in a root, with openat2", "EACCES", _LANDLOCK,
             lambda on: _openat2(on.root, b"newer.md", _NEW, _PRIVATE)),
     Attempt("create-outside", "create a file outside", "EACCES", _LANDLOCK,
             lambda on: _openat2(AT_FDCWD, on.beside("new"), _NEW, _PRIVATE)),
@@ -598,7 +599,7 @@ _ROWS: Final = (
             lambda on: call("utimensat", AT_FDCWD, on.secret, None, 0)),
     Attempt("set-attribute", "set an extended attribute of a file outside", "SIGSYS", _SECCOMP,
             lambda on: call("setxattr", on.secret, b"user.muniment", b"x", 1, 0)),
-    # -- memory: of others, executable, too much of it, and what is left in its own
+    # -- memory: of other processes, executable, too much of it, and remains in its own
     Attempt("read-broker-memory", "read the broker's memory in /proc", "EACCES", _LANDLOCK,
             lambda on: _read_memory(on.broker, on.canary_address, on.canary.encode())),
     Attempt("copy-broker-memory", "copy the broker's memory", "SIGSYS", _EITHER,
@@ -609,12 +610,12 @@ _ROWS: Final = (
             lambda on: _copy_memory(on.sibling, ctypes.addressof(_MARK), _MARK_TEXT), ordinary=_DUMPABLE),
     Attempt("map-executable", "map memory that is writable and executable", "SIGSYS", _SECCOMP | _MDWE,
             lambda _: _map(mmap.PAGESIZE, _WRITABLE | mmap.PROT_EXEC)),
-    Attempt("make-executable", "make memory executable that was writable", "SIGSYS", _SECCOMP | _MDWE,
+    Attempt("make-executable", "make writable memory executable", "SIGSYS", _SECCOMP | _MDWE,
             lambda _: call("mprotect", _map(mmap.PAGESIZE, _WRITABLE), mmap.PAGESIZE, _READ_EXECUTE)),
     Attempt("load-library", "load a library", "ImportError", _EITHER, _load_library),
-    Attempt("import-module", "import a module that was not imported before", "ModuleNotFoundError", _EITHER,
+    Attempt("import-module", "import a new module", "ModuleNotFoundError", _EITHER,
             lambda _: importlib.import_module("colorsys")),
-    Attempt("much-memory", "take 1 GiB of memory", "ENOMEM", _LIMITS, lambda _: _map(_TOO_MUCH, _WRITABLE)),
+    Attempt("much-memory", "allocate 1 GiB", "ENOMEM", _LIMITS, lambda _: _map(_TOO_MUCH, _WRITABLE)),
     Attempt("many-descriptors", "open 200 directories", "EMFILE", _LIMITS, _open_too_many),
     Attempt("find-environment", "find the broker's environment in its own memory", "ENODATA", _NO_LAYER,
             _find_environment),
@@ -626,9 +627,9 @@ _ROWS: Final = (
     Attempt("unix-path", "connect to a socket with a path", "SIGSYS", _SECCOMP, _connect_to_path),
     Attempt("unix-abstract", "connect to an abstract socket", "SIGSYS", _EITHER,
             lambda on: _connect_unix(b"\0" + on.abstract.encode()), landlock_abi=6),
-    Attempt("netlink", "speak with the kernel's network configuration", "SIGSYS", _SECCOMP,
+    Attempt("netlink", "access the kernel's network configuration", "SIGSYS", _SECCOMP,
             lambda _: _socket(socket.AF_NETLINK, socket.SOCK_RAW)),
-    # A byte on the worker's own connection, which a reader who does not ask for it passes over.
+    # A byte on the worker's own connection, which the reader ignores unless it requests it.
     Attempt("out-of-band", "send a byte out of band to the broker", "SIGSYS", _SECCOMP,
             lambda on: call("sendto", on.connection, b"x", 1, socket.MSG_OOB, None, 0)),
     Attempt("packets", "read raw packets", "SIGSYS", _SECCOMP | _PRIVILEGE,
@@ -640,31 +641,31 @@ _ROWS: Final = (
             lambda on: call("kill", on.zygote, 0), landlock_abi=6),
     Attempt("kill-sibling", "send another worker a signal", "EPERM", _EITHER,
             lambda on: call("kill", on.sibling, 0), landlock_abi=6),
-    Attempt("signal-broker", "send the broker a signal by a descriptor", "SIGSYS", _EITHER,
+    Attempt("signal-broker", "send the broker a signal through a descriptor", "SIGSYS", _EITHER,
             lambda on: call("pidfd_send_signal", _descriptor_of(on.broker), 0, None, 0), landlock_abi=6),
-    Attempt("take-descriptor-of-broker", "take a descriptor out of the broker", "SIGSYS", _EITHER,
+    Attempt("take-descriptor-of-broker", "copy a descriptor from the broker", "SIGSYS", _EITHER,
             lambda on: call("pidfd_getfd", _descriptor_of(on.broker), on.listener, 0)),
     Attempt("trace-broker", "trace the broker", "SIGSYS", _EITHER,
             lambda on: call("ptrace", _PTRACE_SEIZE, on.broker, 0, 0)),
     Attempt("trace-sibling", "trace another worker", "SIGSYS", _EITHER,
             lambda on: call("ptrace", _PTRACE_SEIZE, on.sibling, 0, 0), ordinary=_DUMPABLE),
-    Attempt("read-limits-of-broker", "read the limits of the broker, which is how they are changed",
+    Attempt("read-limits-of-broker", "read the limits of the broker with the call that also changes them",
             "EPERM", _SECCOMP,
             lambda on: call("prlimit64", on.broker, resource.RLIMIT_NOFILE, None, _room())),
-    Attempt("other-process-clock", "read how much processor time the broker took", "EPERM", _SECCOMP,
+    Attempt("other-process-clock", "read the processor time of the broker", "EPERM", _SECCOMP,
             lambda on: _read_clock(on.broker)),
     Attempt("fork", "start a process", "SIGSYS", _SECCOMP, _fork, ordinary=_LIMITS),
     Attempt("thread", "start a thread", "EPERM", _SECCOMP, _start_thread, ordinary=_LIMITS),
     Attempt("execute", "execute a program", "SIGSYS", _EITHER,
             lambda on: call("execveat", AT_FDCWD, on.beside("program"), _NO_WORDS, _NO_WORDS, 0)),
-    Attempt("execute-memory", "execute a program out of memory",
+    Attempt("execute-memory", "execute a program from memory",
             "SIGSYS", _SECCOMP | _LIMITS, _execute_memory),
-    # -- the kernel: privileges, namespaces, mounts, and calls that have a history of holes
+    # -- the kernel: privileges, namespaces, mounts, and calls with a history of vulnerabilities
     Attempt("mount", "change a mount", "SIGSYS", _SECCOMP | _LANDLOCK | _PRIVILEGE,
             lambda on: _reaches(errno.EINVAL, "mount", None, on.folder, None, _REMOUNT_BIND, None)),
-    Attempt("change-root", "take a directory outside for the root of its file system",
+    Attempt("change-root", "change its root to a directory outside",
             "SIGSYS", _SECCOMP | _PRIVILEGE, lambda on: call("chroot", on.folder)),
-    Attempt("new-user-namespace", "enter a user namespace of its own", "SIGSYS", _SECCOMP,
+    Attempt("new-user-namespace", "enter a new user namespace", "SIGSYS", _SECCOMP,
             lambda _: call("unshare", _CLONE_NEWUSER)),
     Attempt("join-namespace", "join the broker's network namespace",
             "SIGSYS", _SECCOMP | _PRIVILEGE, _join_namespace),
@@ -672,57 +673,57 @@ _ROWS: Final = (
             "SIGSYS", _SECCOMP, lambda on: handle_of(on.secret)),
     Attempt("open-by-handle", "open a file outside by its handle",
             "SIGSYS", _SECCOMP | _LANDLOCK | _PRIVILEGE, _open_handle),
-    Attempt("gain-capability", "take a capability back", "SIGSYS", _SECCOMP | _PRIVILEGE, _gain_capability),
+    Attempt("gain-capability", "regain a capability", "SIGSYS", _SECCOMP | _PRIVILEGE, _gain_capability),
     Attempt("set-user", "set its user", "SIGSYS", _SECCOMP, lambda _: call("setuid", os.getuid())),
     Attempt("be-traceable", "make itself traceable again", "EPERM", _SECCOMP,
             lambda _: call("prctl", _PR_SET_DUMPABLE, 1, 0, 0, 0)),
     Attempt("reboot", "reboot the machine", "SIGSYS", _SECCOMP | _PRIVILEGE,
             lambda _: _reaches(errno.EINVAL, "reboot", 0, 0, 0, None)),
-    Attempt("rename-machine", "give the machine another name", "SIGSYS", _SECCOMP | _PRIVILEGE,
+    Attempt("rename-machine", "rename the machine", "SIGSYS", _SECCOMP | _PRIVILEGE,
             lambda _: _reaches(errno.EINVAL, "sethostname", _ZEROS, -1)),
-    Attempt("io-uring", "make calls through a ring of memory", "SIGSYS", _SECCOMP,
+    Attempt("io-uring", "make system calls through io_uring", "SIGSYS", _SECCOMP,
             lambda _: call("io_uring_setup", 4, ctypes.create_string_buffer(_ZEROS))),
-    Attempt("bpf", "make a map for programs in the kernel", "SIGSYS", _SECCOMP, _make_bpf_map),
+    Attempt("bpf", "create a BPF map", "SIGSYS", _SECCOMP, _make_bpf_map),
     Attempt("perf", "watch events of the processor", "SIGSYS", _SECCOMP, _watch_events),
-    Attempt("userfaultfd", "hold up page faults", "SIGSYS", _SECCOMP, lambda _: call("userfaultfd", 1)),
-    Attempt("keyring", "reach the keys of its session", "SIGSYS", _SECCOMP,
+    Attempt("userfaultfd", "intercept page faults", "SIGSYS", _SECCOMP, lambda _: call("userfaultfd", 1)),
+    Attempt("keyring", "access the keys of its session", "SIGSYS", _SECCOMP,
             lambda _: call("keyctl", 0, _PROCESS_KEYRING, 1)),
-    Attempt("add-key", "leave a key in the kernel", "SIGSYS", _SECCOMP,
+    Attempt("add-key", "store a key in the kernel", "SIGSYS", _SECCOMP,
             lambda _: call("add_key", b"user", b"muniment", b"x", 1, _PROCESS_KEYRING)),
-    Attempt("shared-memory", "make shared memory", "SIGSYS", _SECCOMP, _shared_memory),
-    Attempt("personality", "read its execution domain, which is how it is changed", "SIGSYS", _SECCOMP,
+    Attempt("shared-memory", "create shared memory", "SIGSYS", _SECCOMP, _shared_memory),
+    Attempt("personality", "read its execution domain with the call that also changes it", "SIGSYS", _SECCOMP,
             lambda _: call("personality", 0xFFFF_FFFF)),
-    Attempt("x32", "make a call of another table", "SIGSYS", _SECCOMP, _call_x32),
+    Attempt("x32", "make a system call from another table", "SIGSYS", _SECCOMP, _call_x32),
 )
 # fmt: on
 
 ATTEMPTS: Final[Mapping[str, Attempt]] = {attempt.name: attempt for attempt in _ROWS}
-"""By name, in the order of the table."""
+"""All attempts by name, in the order of the table."""
 
 
 # -- service -----------------------------------------------------------------------------------------
 #
-# A worker's end of a trial: one attempt, and the answer, if the worker lives to give one.
+# The worker's end of a trial: one attempt, and the response if the worker survives.
 #
 #     worker → broker  hello{missing}
 #     broker → worker  attempt{name, targets}    → outcome{outcome, why}
 #
-# Everything that an act needs is imported before the fence. `trial.py` is the other end.
+# The imports of all acts happen before the fence. `trial.py` is the other end.
 
 ROOT = "root"
-"""The scope of the one root that a worker of a trial gets."""
+"""The scope of the only root of a worker in a trial."""
 
 
 def warm() -> None:
-    """Look up what no worker may look up any more."""
+    """Compute the values that the fence makes unreadable."""
     _initial_stack()
 
 
 def serve(sock: socket.socket, roots: Mapping[str, int], missing: Missing) -> None:
-    """Say what is missing, then make the attempt that the broker names.
+    """Report the missing layers, then make the attempt that the broker requests.
 
     Raises:
-        EOFError: it names none.
+        EOFError: the broker sends no request.
     """
     channel = Channel(sock)
     channel.send({"t": "hello", "missing": missing})
@@ -734,7 +735,7 @@ def serve(sock: socket.socket, roots: Mapping[str, int], missing: Missing) -> No
 
 
 def _outcome_of(attempt: Attempt, targets: Targets) -> tuple[str, str]:
-    """Make an attempt: what came of it, and for one that could not be made why."""
+    """Make an attempt; return its result, and why it could not run if so."""
     try:
         attempt.act(targets)
     except NotImplementedError as reason:

@@ -1,7 +1,7 @@
-"""What this system offers for the fence, and what to do about what it does not.
+"""Report which fence layers this system supports, and how to get the missing ones.
 
-Asking changes nothing. What is offered need not hold: only a worker that is fenced shows that, and only what
-it may not do any more (`attempt`).
+The check changes nothing. A supported layer need not be effective: only the failed attempts of a fenced
+worker show that (`attempt`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LACKING: Final = (
     (5, "device controls"),
     (6, "signals and abstract sockets"),
 )
-"""What Landlock knows since which ABI. Seccomp refuses all but the first in any case."""
+"""The features that Landlock gained with each ABI. Seccomp stops all except the first anyway."""
 
 _CALLS: Final[Mapping[FenceLayer, str]] = {
     FenceLayer.LIMITS: "prlimit64",
@@ -40,23 +40,23 @@ _CALLS: Final[Mapping[FenceLayer, str]] = {
     FenceLayer.LANDLOCK: "landlock_create_ruleset, landlock_add_rule and landlock_restrict_self",
     FenceLayer.SECCOMP: "prctl",
 }
-"""The system calls that put a layer up."""
+"""The system calls that create a layer."""
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A system, as far as the fence depends on it.
+    """The properties of a system that the fence depends on.
 
     Attributes:
         kernel: its release.
-        machine: as `os.uname` names it.
-        resolver: how files are opened: `openat2`, or `walk` where that cannot be had.
-        landlock_abi: 0: none.
-        landlock_errno: why there is none; 0: there is one.
+        machine: as `os.uname` reports it.
+        resolver: how files are opened: `openat2`, or `walk` if that is not available.
+        landlock_abi: 0 without Landlock.
+        landlock_errno: why Landlock is missing; 0 if it is available.
         seccomp: whether filters can kill a process.
-        mdwe: whether memory can be kept from becoming executable.
-        is_root: whether this process is user 0, whom limits on processes do not bind.
-        has_proc: whether the kernel can be asked what holds a process.
+        mdwe: whether memory can be prevented from becoming executable.
+        is_root: whether this process is user 0; limits on processes do not apply to it.
+        has_proc: whether the kernel reports the confinement of a process.
     """
 
     kernel: str
@@ -71,11 +71,11 @@ class System:
 
     @property
     def landlock_lacks(self) -> tuple[str, ...]:
-        """What this Landlock cannot forbid."""
+        """Return the actions that this Landlock cannot forbid."""
         return tuple(what for since, what in _LACKING if 0 < self.landlock_abi < since)
 
     def offers(self, layer: FenceLayer) -> bool:
-        """Whether a layer can be had here, as far as can be told without putting it up."""
+        """Return whether a layer is available here, as far as this is known without creating it."""
         match layer:
             case FenceLayer.LANDLOCK:
                 return self.landlock_abi >= MIN_ABI
@@ -88,15 +88,15 @@ class System:
 
 
 def look_around() -> System:
-    """This system.
+    """Return the properties of this system.
 
     Raises:
-        PlatformUnsupported: nothing here is known of its system calls.
+        PlatformUnsupported: the system calls of this machine are unknown.
     """
     require_known_machine()
     uname = os.uname()
     abi = offered_abi()
-    landlock_errno = ctypes.get_errno()  # Of the call that was just made, where it failed.
+    landlock_errno = ctypes.get_errno()  # Of the last call, if it failed.
     action = ctypes.byref(ctypes.c_uint32(_KILL_PROCESS))
     number = ctypes.c_long(NUMBERS[uname.machine]["seccomp"])
     nothing = (ctypes.c_ulong(0),) * 4
@@ -114,40 +114,40 @@ def look_around() -> System:
 
 
 def advice(layer: FenceLayer, number: int | None, system: System) -> str:
-    """What to do about a layer that is missing.
+    """Return how to fix a missing layer.
 
     Args:
-        layer: it does not hold.
-        number: the errno that the worker met; None: it met none, and the kernel does not confirm the layer.
-        system: where that was.
+        layer: the missing layer.
+        number: the errno in the worker; None: no error, but the kernel does not confirm the layer.
+        system: the system of that worker.
     """
     if number is None:
-        return "the kernel does not confirm it; see that /proc is mounted and shows processes of this user"
+        return "the kernel does not confirm it; check that /proc is mounted and shows processes of this user"
     if layer is FenceLayer.LIMITS and number == errno.ENOENT:
-        return f"{_refused(number)}; mount /proc, where the size of a process is read"
+        return f"{_refused(number)}; mount /proc, which reports the size of a process"
     if layer is FenceLayer.LANDLOCK and 0 < system.landlock_abi < MIN_ABI:
-        return f"ABI {system.landlock_abi} cannot forbid truncation; Linux 6.2 brings ABI {MIN_ABI}"
+        return f"ABI {system.landlock_abi} cannot forbid truncation; Linux 6.2 has ABI {MIN_ABI}"
     if layer is FenceLayer.LANDLOCK and not system.landlock_abi:
         number = system.landlock_errno
         if number == errno.EOPNOTSUPP:
-            return "it is built in and switched off; add landlock to the list in the boot parameter lsm="
+            return "it is built in but disabled; add landlock to the list in the boot parameter lsm="
     elif number == errno.EOPNOTSUPP:
-        return "the system accepted it and nothing came of it, as where a container runtime plays the kernel"
+        return "the system accepted it without effect, as a container runtime that emulates the kernel may do"
     return f"{_refused(number)}; {_remedy(layer)}"
 
 
 def _refused(number: int) -> str:
-    return f"the system answered {errno.errorcode.get(number, number)}"
+    return f"the system returned {errno.errorcode.get(number, number)}"
 
 
 def _remedy(layer: FenceLayer) -> str:
     allow = f"in a container, have its seccomp profile allow {_CALLS[layer]}"
     match layer:
         case FenceLayer.LANDLOCK:
-            return f"it takes Linux 6.2 built with CONFIG_SECURITY_LANDLOCK; {allow}"
+            return f"it requires Linux 6.2 built with CONFIG_SECURITY_LANDLOCK; {allow}"
         case FenceLayer.SECCOMP:
-            return f"it takes a kernel built with CONFIG_SECCOMP_FILTER, and no_new_privs; {allow}"
+            return f"it requires a kernel built with CONFIG_SECCOMP_FILTER, and no_new_privs; {allow}"
         case FenceLayer.MDWE:
-            return f"it takes Linux 6.3, and full goes without; {allow}"
+            return f"it requires Linux 6.3; full confinement does not require it; {allow}"
         case _:
             return allow

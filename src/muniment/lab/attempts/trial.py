@@ -1,13 +1,12 @@
-"""A trial: every attempt in a worker of its own, behind the fence that workers have here, and its outcome.
+"""Run every attempt in a separate worker with the fence of this system, and judge its outcome.
 
-- R1 an attempt that succeeded although a layer holds that should have stopped it is `NOT_HELD`, whatever
-  the reason.
-- R2 what cannot be tried here, and what fails where no layer that holds is said to stop it, is said, with
-  the reason; it counts neither way.
-- R3 a trial leaves nothing behind, whichever way it ends.
+- R1 an attempt that succeeds although an active layer should stop it is `NOT_HELD`, for any reason.
+- R2 an attempt that cannot run here, or that fails although no active layer is known to stop it, is reported
+  with the reason; it counts neither as stopped nor as a failure.
+- R3 a trial leaves no files or processes, however it ends.
 
-The workers come from a zygote of the trial's own, since most of them die by a signal, after which the pool
-would replace it. Attacked by `tests/units/lab/test_attempts.py`, with each layer taken away.
+The workers come from a separate zygote, since most of them die by a signal, after which the pool would
+replace it. Attacked by `tests/units/lab/test_attempts.py`, with each layer removed.
 """
 
 from __future__ import annotations
@@ -46,35 +45,35 @@ from muniment.sandbox.fence.pool import Worker, ZygoteProcess, describe, import_
 
 # -- stage -------------------------------------------------------------------------------------------
 #
-# The throwaway targets of a trial: a root, an outside, sockets, and a canary in this process's memory.
+# The throwaway targets of a trial: a root, an outside directory, sockets, and a canary in this process's
+# memory. Everything that an attempt may change is in one private temporary directory, each file for one
+# attempt only, so that attempts do not depend on each other:
 #
-# Everything that an attempt may change lies in one private temporary directory, each file for one attempt
-# only, so that no attempt depends on what another one did:
-#
-#     root      link → outside/secret, linked → outside, and the files that are to be changed
-#     outside   secret, program, socket, and the files that are to be changed
+#     root      link → outside/secret, linked → outside, and the files to be changed
+#     outside   secret, program, socket, and the files to be changed
 
 IN_ROOT: Final = ("written.md", "emptied.md", "deleted.md", "old.md", "moded.md")
 IN_OUTSIDE: Final = ("written", "shortened")
 
 _NEEDLE_BYTES: Final = 64
 _NO_SECRETS: Final = (b"PATH", b"HOME", b"PWD", b"LANG")
-"""Variables that a worker of a trial may hear of; the others may hold keys."""
+"""Variables that a worker of a trial may know; the others may contain keys."""
 
 
 @contextlib.contextmanager
 def standing(parent: Path | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Set a stage, and clear it away.
+    """Create the targets, and remove them at the end.
 
     Args:
-        parent: where its directory is made; None: where this system keeps temporary files.
+        parent: parent of the directory; None: the directory for temporary files of this system.
 
     Yields:
-        The root that workers are given, a descriptor; and the fields of `Targets` by name, but for the
-        processes of the trial, `root` and `connection`.
+        The root of the workers, a descriptor; and the fields of `Targets` by name, except the processes of
+        the
+        trial, `root` and `connection`.
 
     Raises:
-        OSError: it cannot be set.
+        OSError: the targets cannot be created.
     """
     canary = secrets.token_hex(16)
     kept = ctypes.create_string_buffer(canary.encode())
@@ -120,9 +119,9 @@ def _sockets(stack: contextlib.ExitStack, outside: Path) -> dict[str, Any]:
     udp = stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
     udp.bind(("127.0.0.1", 0))
     abstract = stack.enter_context(socket.socket(socket.AF_UNIX))
-    abstract.bind("")  # The kernel chooses a name that nobody has.
+    abstract.bind("")  # The kernel chooses an unused name.
     abstract.listen()
-    with contextlib.suppress(OSError):  # A path may be too long for a socket; the attempt says so.
+    with contextlib.suppress(OSError):  # The path may be too long for a socket; the attempt reports it.
         path = stack.enter_context(socket.socket(socket.AF_UNIX))
         path.bind(str(outside / "socket"))
         path.listen()
@@ -143,7 +142,7 @@ def _pipe(stack: contextlib.ExitStack, canary: str) -> int:
 
 
 def _handle(path: Path) -> str:
-    """The handle of a file, in hexadecimal; empty: its file system gives none, or a filter forbids to ask."""
+    """Return the handle of a file in hexadecimal; empty if it has none or a filter denies the call."""
     try:
         return handle_of(os.fsencode(path)).hex()
     except OSError:
@@ -151,15 +150,15 @@ def _handle(path: Path) -> str:
 
 
 def _library() -> str:
-    """A library that nothing in a worker of a trial needs; empty: there is none."""
+    """Return the path of a library that workers of a trial do not need, or an empty string."""
     (directory,) = import_directories(("pydantic_core",))
     return str(next(Path(directory, "pydantic_core").glob("*.so"), ""))
 
 
 def _needle() -> bytes:
-    """The longest variable of this process's environment that is no secret, or its beginning; empty: none.
+    """Return the start of the longest harmless variable of this environment; empty if all are missing.
 
-    A process has all of its environment or none, so that one variable tells of all.
+    A process can read its whole environment or nothing, so one variable is enough.
     """
     variables = (b"%s=%s" % (name, value) for name in _NO_SECRETS if (value := os.environb.get(name)))
     return max(variables, key=len, default=b"")[:_NEEDLE_BYTES]
@@ -170,31 +169,31 @@ def _needle() -> bytes:
 SERVICE: Final = "muniment.lab.attempts.attempt:serve"
 
 ATTEMPT_SECONDS: Final = 5.0
-"""Seconds for one attempt, from where its worker is ready; it takes milliseconds."""
+"""Time limit of one attempt in seconds, after its worker is ready; it needs milliseconds."""
 
 REFUSALS: Final = frozenset({"EACCES", "EPERM", "SIGSYS", "EAGAIN", "EFBIG", "EMFILE", "ENOMEM"})
-"""What the layers answer, each in its way."""
+"""The results by which the layers deny an attempt."""
 
 
 class Verdict(StrEnum):
-    """What an outcome means."""
+    """The meaning of an outcome."""
 
     HELD = "held"
     NOT_HELD = "not held"
-    """It succeeded although a layer holds that stops it."""
+    """It succeeded although an active layer should stop it."""
     OPEN = "open"
-    """It succeeded, and nothing that holds here is said to stop it."""
+    """It succeeded, and no active layer is known to stop it."""
     UNTRIED = "not tried"
-    """Nothing here shows what would stop it."""
+    """Nothing here shows which layer would stop it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptFinding:
-    """What came of one attempt.
+    """The result of one attempt.
 
     Attributes:
-        outcome: `DONE`, an errno, a signal, or the name of another error; empty: none.
-        why: the reason for any verdict but `HELD`.
+        outcome: `DONE`, an errno, a signal, or the name of another error; empty without one.
+        why: the reason for any verdict except `HELD`.
     """
 
     attempt: Attempt
@@ -205,11 +204,11 @@ class AttemptFinding:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a trial found.
+    """The result of a trial.
 
     Attributes:
-        held: what holds a worker here, as a run would be told.
-        reported: layers that a worker calls missing, each with the errno that it met.
+        held: the confinement of a worker, as a run would report it.
+        reported: layers that a worker reports as missing, each with the errno.
         findings: in the order of the table.
     """
 
@@ -227,15 +226,15 @@ def judge(
     *,
     has_openat2: bool = True,
 ) -> AttemptFinding:
-    """What an outcome means where these layers hold, with this ABI of Landlock (R1, R2)."""
+    """Return the meaning of an outcome with these active layers and this ABI of Landlock (R1, R2)."""
     stopped_by = attempt.stopped_with(abi, has_openat2=has_openat2)
     verdict = Verdict.UNTRIED
     if outcome == DONE:
         verdict, why = _of_success(attempt, stopped_by.intersection(holding), has_openat2=has_openat2)
     elif outcome != attempt.expected and outcome not in REFUSALS:
-        why = why or f"the system answered {outcome}"
+        why = why or f"the system returned {outcome}"
     elif attempt.stopped_by and (stopped_by | attempt.ordinary).isdisjoint(holding):
-        why = "it failed, although no layer that holds is said to stop it"
+        why = "it failed, although no active layer is known to stop it"
     else:
         verdict, why = Verdict.HELD, ""
     return AttemptFinding(attempt, outcome, verdict, why)
@@ -244,13 +243,13 @@ def judge(
 def _of_success(
     attempt: Attempt, should: Collection[FenceLayer], *, has_openat2: bool
 ) -> tuple[Verdict, str]:
-    """What it means that an attempt succeeded, and why; `should`: what holds and ought to have stopped it."""
+    """Return the verdict on a success, and why; `should`: active layers that should have stopped it."""
     if should:
         return Verdict.NOT_HELD, f"{' and '.join(sorted(should))} should stop it"
     if attempt.is_residual:
-        return Verdict.OPEN, "; ".join(filter(None, ("the full fence leaves it open", attempt.consequence)))
+        return Verdict.OPEN, "; ".join(filter(None, ("the full fence does not stop it", attempt.consequence)))
     if not attempt.stopped_by:
-        return Verdict.NOT_HELD, "a clean process should not have it"
+        return Verdict.NOT_HELD, "a clean process should not contain it"
     could = attempt.stopped_with(attempt.landlock_abi, has_openat2=has_openat2)
     return Verdict.OPEN, f"only {' or '.join(sorted(could))} stops it"
 
@@ -267,16 +266,16 @@ def try_all(
 
     Args:
         deadline: second on `time.monotonic()`, for the whole trial.
-        service: what the workers run.
-        directories: what the zygote imports from besides this package.
+        service: the service of the workers.
+        directories: further directories that the zygote imports from.
         attempts: in this order.
         parent: as `standing`.
 
     Raises:
-        WorkerLost: no worker can be had.
-        DeadlineExceeded: the whole took too long.
-        ConfinementUnavailable: this package lies where everybody may write.
-        OSError: the stage cannot be set.
+        WorkerLost: no worker can be started.
+        DeadlineExceeded: the trial took too long.
+        ConfinementUnavailable: this package is in a directory that any user may write.
+        OSError: the targets cannot be created.
 
     Cost: 80 ms, and 5 ms an attempt.
     """
@@ -289,7 +288,7 @@ def try_all(
 
 
 class _Trial:
-    """One trial, while its zygote lives."""
+    """One trial, during the life of its zygote."""
 
     def __init__(
         self, process: ZygoteProcess, root: int, targets: Mapping[str, object], deadline: float
@@ -321,7 +320,7 @@ class _Trial:
                 return _end_of(worker.status), f"the worker ended by {_end_of(worker.status)}"
             except DeadlineExceeded:
                 Patience(self._deadline).check()
-                return UNTRIED, f"no answer in {ATTEMPT_SECONDS:.0f} s"
+                return UNTRIED, f"no response in {ATTEMPT_SECONDS:.0f} s"
         return str(answer.get("outcome")), str(answer.get("why"))
 
     def _worker(self) -> Worker:
@@ -329,11 +328,11 @@ class _Trial:
 
 
 def _regardless(by_signal: bool) -> None:  # noqa: FBT001
-    """However a worker ends: its zygote stays."""
+    """Keep the zygote, however a worker ends."""
 
 
 def _greeting(worker: Worker, deadline: float) -> Mapping[FenceLayer, int]:
-    """The layers that a worker calls missing."""
+    """Return the layers that a worker reports as missing."""
     header, _ = worker.receive(max_body=0, patience=Patience(deadline))
     missing = header.get("missing")
     if isinstance(missing, dict) and set(missing) <= set(FenceLayer):
@@ -345,7 +344,7 @@ def _greeting(worker: Worker, deadline: float) -> Mapping[FenceLayer, int]:
 
 
 def _end_of(status: int | None) -> str:
-    """The outcome that the end of a worker tells."""
+    """Return the outcome that the exit status of a worker means."""
     if status is not None and os.waitstatus_to_exitcode(status) == EXECUTED:
         return DONE
     return describe(status).removeprefix("signal ")

@@ -1,1 +1,1 @@
-"""The page of the daemon: what a browser is shown of the memory, and what its owner does there."""
+"""The page of the daemon: the browser views of the memory and the forms of its owner."""

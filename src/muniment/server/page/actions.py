@@ -1,6 +1,6 @@
-"""What is done on the page: a function for each form, by the jobs that the API and the command line use.
+"""The forms of the page: one function for each, which calls the same jobs as the API and the command line.
 
-Apart from `views`, which change nothing.
+Separate from `views`, which change nothing.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ _ENDS: Final = re.compile(r"\r\n?")
 
 
 async def remember(call: PageCall, form: Form) -> Response:
-    """Accept a fact; or, if only that was asked, show where it would go."""
-    document = {"content": form.get("content", "").replace("\r\n", "\n")}  # Forms have no other line ends.
+    """Accept a fact or, if the user requested a preview, preview the changes."""
+    # Browsers send only this line end in forms.
+    document = {"content": form.get("content", "").replace("\r\n", "\n")}
     if form.get("scope"):
         document["scope"] = form["scope"]
     asked = asking.remember(document, call.workspace)
     if form.get("try"):
         return await _tried(call, asked.arguments)
     task = (await accept(call, asked, US)).task
-    return call.go("memory", f"Accepted as {task.id}; what came of it is told under Tasks.")
+    return call.go("memory", f"Accepted as {task.id}; Tasks shows the result.")
 
 
 async def _tried(call: PageCall, fact: Mapping[str, Any]) -> Response:
@@ -56,14 +57,14 @@ async def _tried(call: PageCall, fact: Mapping[str, Any]) -> Response:
         return job(asked, place, call.core.model, cancel=cancel)
 
     result = await call.while_awaited(body)
-    return await call.show("would.html", lambda *_: {"asked": asked, "result": result})
+    return await call.show("preview.html", lambda *_: {"request": asked, "result": result})
 
 
 async def forget(call: PageCall, form: Form) -> Response:
-    """Forget one entry, by its path: what is none would be taken for words, which other entries may hold."""
+    """Forget one entry, given by its path; other texts are rejected, since they could match any entry."""
     path = await call.at_place(lambda place, _: _present(place, form.get("path", ""))[0])
     if not path.rel.endswith(FILE_SUFFIX):
-        raise NotFound(f"{path.text} is no entry")
+        raise NotFound(f"{path.text} is not an entry")
     task = (await accept(call, asking.forget({"query": path.text}, call.workspace), US)).task
     return call.go("task", "Accepted.", id=task.id)
 
@@ -75,7 +76,7 @@ async def dream(call: PageCall, _: Form) -> Response:
 
 
 async def edit(call: PageCall, form: Form) -> Response:
-    """Save what was made of an entry; where that cannot be, show it again with the reason."""
+    """Save the edited body of an entry; if that fails, show the form again with the reason."""
     path = form.get("path", "")
     body = form.get("body", "")
 
@@ -93,7 +94,7 @@ async def edit(call: PageCall, form: Form) -> Response:
     try:
         task, now = await call.at_place(save)
     except PendingReview as waits:
-        told = f"Not saved yet, it waits for you: {'; '.join(waits.reasons)}."
+        told = f"Not saved yet, it needs your review: {'; '.join(waits.reasons)}."
         return call.go("review", told, id=waits.review_id)
     except MunimentError as error:
         problem = f"Not saved: {error} [{error.code}]"
@@ -102,54 +103,54 @@ async def edit(call: PageCall, form: Form) -> Response:
             return views.editing(place, path, body, form.get("digest", ""), problem)
 
         return await call.show("edit.html", again, status=409)
-    told = f"Saved; to take it back, undo {task}." if task else "Nothing was changed."
+    told = f"Saved; to revert it, undo {task}." if task else "Nothing was changed."
     return call.go("entry", told, path=now)
 
 
 def _as_lines_end(before: str, sent: str) -> str | None:
-    """What a browser sent, which ends lines in its own way, with the ends of a text; None: it is that one."""
+    """Return the text of a browser with the line ends of the original; None if the text is unchanged."""
     text, was = (_ENDS.sub("\n", each) for each in (sent, before))
     if was.endswith("\n") and not text.endswith("\n"):
-        text += "\n"  # Who writes in a form leaves it out.
+        text += "\n"  # Users often omit the last line end in a form.
     if text == was:
         return None
     return text.replace("\n", "\r\n") if "\r\n" in before else text
 
 
 async def pin(call: PageCall, form: Form) -> Response:
-    """Pin an entry, or take it back from there."""
+    """Pin an entry, or unpin a pinned one."""
 
     def move(place: Place, _: Cancel) -> str:
         path, _before = _present(place, form.get("path", ""))
         return editing.pin(place, path.text).path
 
     path = await call.at_place(move)
-    return call.go("entry", f"It is {path} now.", path=path)
+    return call.go("entry", f"The entry is now {path}.", path=path)
 
 
 async def undo(call: PageCall, form: Form) -> Response:
-    """Take back what a task did."""
+    """Undo the changes of a task."""
     task = form.get("task", "")
     result = await call.at_place(lambda place, cancel: review.undo(task, place, cancel=cancel))
     if result.error is not None:
         raise result.error
-    told = f"Took back {task}; to have it again, undo {result.task_id}."
+    told = f"Undid {task}; to restore it, undo {result.task_id}."
     path = form.get("path")
     there = [each.path for each in result.changes if each.kind != "delete"]
     if path not in there and len(there) == 1:
-        path = there[0]  # The entry has the name again that it had before.
+        path = there[0]  # The entry has its earlier name again.
     return call.go("entry" if "path" in form else "memory", told, path=path)
 
 
 async def approve(call: PageCall, form: Form) -> Response:
-    """Commit what waits, as it was shown."""
+    """Commit a pending review exactly as it was displayed."""
     review_id, shown = form.get("id", ""), form.get("digest", "")
     done = await call.at_place(lambda place, cancel: review.approve(review_id, shown, place, cancel=cancel))
     return call.go("reviews", f"Approved {done.review_id} as {done.task_id}.")
 
 
 async def reject(call: PageCall, form: Form) -> Response:
-    """Decide that what waits is never committed."""
+    """Reject a pending review permanently."""
     review_id = form.get("id", "")
     done = await call.at_place(lambda place, cancel: review.reject(review_id, place, cancel=cancel))
     return call.go("reviews", f"Rejected {done.review_id}; nothing was written.")
@@ -162,12 +163,12 @@ async def cancel_task(call: PageCall, form: Form) -> Response:
         task = await call.core.cancel(call.workspace, form.get("id", ""), US)
     except NotFound:
         raise HttpProblem("task_not_found") from None
-    told = "Cancelled." if task.status == "cancelled" else f"It is {task.status}."
+    told = "Cancelled." if task.status == "cancelled" else f"The task is {task.status}."
     return call.go("task", told, id=task.id)
 
 
 def _present(place: Place, unsafe_path: str) -> tuple[CanonicalPath, bytes]:
-    """A path, and the bytes that stand there."""
+    """Return a path and the bytes of its file."""
     path = place.path(unsafe_path)
     return path, place.read(path)
 
@@ -183,4 +184,4 @@ ACTIONS: Final[Mapping[str, tuple[Callable[[PageCall, Form], Awaitable[Response]
     "/reject": (reject, "review"),
     "/cancel": (cancel_task, "task"),
 }
-"""By path: what is done, and the view to go back to where it cannot be."""
+"""The function of each form by its path, and the view to return to if it fails."""

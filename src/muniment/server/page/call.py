@@ -1,4 +1,4 @@
-"""A request to the page: who sent it, what it asks, and how it is answered."""
+"""A request to the page: its session, its parameters, and its response."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from muniment.server.page.rendering import rendered
 from muniment.server.work import Workspace
 
 MAX_FIELDS: Final = 16
-"""Fields of a form; the largest has five."""
+"""Maximum fields of a form; the largest has five."""
 
 FORM: Final = "application/x-www-form-urlencoded"
 
@@ -35,9 +35,9 @@ class PageCall(Call):
     """A request to the page.
 
     Attributes:
-        session: of who sent it; None: nobody who has signed in.
-        back: the view from which a form was sent; empty: none was.
-        written: the text of that form that somebody wrote.
+        session: session of the browser; None: not signed in.
+        back: the view that contains the submitted form; empty: no form was sent.
+        written: the text that the user wrote in that form.
     """
 
     core: DaemonCore
@@ -50,18 +50,18 @@ class PageCall(Call):
 
     @property
     def names_no_workspace(self) -> bool:
-        """Whether its path names none."""
+        """Return whether its path contains no workspace."""
         return getattr(self.request.state, WORKSPACE) is None
 
     def query(self, name: str) -> str:
-        """A field of the query; empty where it is not there."""
+        """Return a field of the query; empty if it is missing."""
         return self.request.query_params.get(name, "")
 
     async def form(self) -> dict[str, str]:
-        """The fields of a form that was sent; what somebody wrote there becomes `written`.
+        """Return the fields of a submitted form, and store the user's text in `written`.
 
         Raises:
-            HttpProblem: there is none, or it is too large.
+            HttpProblem: the body is not a form, or too large.
         """
         if self.request.headers.get("content-type", "").partition(";")[0].strip() != FORM:
             raise HttpProblem("unsupported_media_type")
@@ -75,30 +75,31 @@ class PageCall(Call):
         return form
 
     def to(self, view: str, **query: str | None) -> str:
-        """The way to a view of the workspace that this is about; what is None is not asked."""
+        """Return the URL of a view of the workspace; fields that are None are omitted."""
         asked = {name: value for name, value in query.items() if value is not None}
         return f"/w/{self.workspace.key}/{view}" + (f"?{urlencode(asked)}" if asked else "")
 
     def go(self, view: str, notice: str = "", **query: str | None) -> Response:
-        """Send the browser to a view, which says `notice` once."""
+        """Redirect the browser to a view, which displays `notice` once."""
         if notice and self.session is not None:
             self.session.notices.append(notice)
         return RedirectResponse(self.to(view, **query), 303)
 
     async def at_place(self, body: Callable[[Place, Cancel], T]) -> T:
-        """Carry out `body` in a thread, as `DaemonCore.at`."""
+        """Run `body` in a thread, as `DaemonCore.at`."""
         self.wait()
         return await self.core.at(self.workspace, body)
 
     async def while_awaited(self, body: Callable[[Place, Cancel], T]) -> T:
-        """Likewise, what may take minutes: cancelled once nobody waits for the answer any more."""
+        """Run `body`, which may take minutes, in a thread; cancel it if the browser disconnects."""
         self.wait()
         work = asyncio.ensure_future(self.core.at(self.workspace, body, is_long=True))
-        gone = asyncio.ensure_future(self.request.receive())  # Behind a form nothing else comes.
+        # After a form, the only other message is a disconnect.
+        gone = asyncio.ensure_future(self.request.receive())
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
-                raise HttpProblem("invalid_http")  # Which nobody reads.
+                raise HttpProblem("invalid_http")  # The browser has disconnected and does not read this.
             return work.result()
         finally:
             work.cancel()
@@ -107,14 +108,14 @@ class PageCall(Call):
     async def show(
         self, template: str, body: Callable[[Place, PageCall], Mapping[str, Any]], status: int = 200
     ) -> Response:
-        """Answer with a view of the memory.
+        """Return a view of the memory.
 
         Args:
             template: its file.
-            body: what is put into it; runs in a thread.
-            status: of the answer.
+            body: returns its values; runs in a thread.
+            status: status of the response.
         """
-        # What happens from here on may not be in the view, so it is followed from here.
+        # Later events may be missing in the view, so the script follows from this cursor.
         notices, cursor = self.take_notices(), await self.core.stream.cursor()
 
         def page(place: Place, _: Cancel) -> str:
@@ -124,12 +125,12 @@ class PageCall(Call):
         try:
             return HTMLResponse(await self.at_place(page), status)
         except (HttpProblem, MunimentError):
-            if self.session is not None:  # Nobody has read them.
+            if self.session is not None:  # They were not displayed.
                 self.session.notices.extendleft(reversed(notices))
             raise
 
     def take_notices(self) -> list[str]:
-        """What the next view is to say; to who opens it, and not to its script, which looks again."""
+        """Return the notices for the next view; none for its script, which reloads the view."""
         if self.session is None or self.request.headers.get("sec-fetch-mode") != "navigate":
             return []
         notices = list(self.session.notices)
@@ -137,10 +138,10 @@ class PageCall(Call):
         return notices
 
     def _around(self, place: Place) -> dict[str, Any]:
-        """What stands on every view."""
+        """Return the values that every view needs."""
         return {
             "to": self.to,
-            "here": self.request.scope["path"].removeprefix("/"),
+            "current_view": self.request.scope["path"].removeprefix("/"),
             "workspace": self.workspace,
             "workspaces": list(self.core.workspaces.values()),
             "waiting": len(waiting(place)),

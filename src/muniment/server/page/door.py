@@ -1,22 +1,22 @@
-"""Who may see the page: a name that nobody guesses, a code that works once, and a cookie.
+"""Access to the page: a host name that cannot be guessed, a code that works once, and a cookie.
 
-D1 The page stands at a host name of its own, `m-<128 random bits>.localhost`, drawn when it is first asked
-   for, and nowhere else; nothing else of the daemon answers there, and no token counts. So a cookie of the
-   page goes to no other server of this machine, and no page that does not know the name can name it.
-   Browsers look for such a name at both loopback addresses, at `::1` first. Where the daemon does not listen
-   at one of them, the same port there is held, so that no other user's server is taken for the page.
-D2 A browser says where a request comes from (`Sec-Fetch-Site`). What comes from the page itself, or is typed
-   in, may bring a cookie; any other navigation has none, whatever it sends, and finds the way in alone;
-   anything else from elsewhere is refused (403), and so is a browser that does not say.
-D3 What is posted comes from the page: `Sec-Fetch-Site: same-origin`, and exactly its `Origin`.
-D4 A code opens one session, within `CODE_SECONDS`. Only digests of codes and cookies are kept, in memory: a
-   session ends when it is signed out, after `SESSION_SECONDS`, or with the daemon.
-D5 Answers let a browser run and show nothing but what the page serves as files: no script or style in a
-   text, no frame, no form or request to elsewhere.
+D1 The page has a separate host name, `m-<128 random bits>.localhost`, created when the page is first opened.
+   No other part of the daemon is served there, and no token is accepted. So the cookie of the page is sent to
+   no other server of this machine, and a page that does not know the name cannot request it. Browsers look up
+   such a name at both loopback addresses, `::1` first. If the daemon does not listen at one of them, the same
+   port is bound there, so that another user's server cannot pretend to be the page.
+D2 A browser reports the source of a request (`Sec-Fetch-Site`). A cookie counts only if the request comes
+   from the page or was typed in. Any other navigation counts as signed out and can only reach the sign-in.
+   Other foreign requests are rejected (403), also if the header is missing.
+D3 A POST must come from the page: `Sec-Fetch-Site: same-origin`, and exactly its `Origin`.
+D4 A code opens one session, within `CODE_SECONDS`. Only digests of codes and cookies are stored, in memory. A
+   session ends when the user signs out, after `SESSION_SECONDS`, or with the daemon.
+D5 Responses let a browser run and show only files of the page: no script or style in a text, no frame, no
+   form or request to other servers.
 
-Does not hold: anything against a process of the same user, or against whoever reads the screen.
+Not guaranteed: protection against a process of the same user, or against an attacker who reads the screen.
 
-Sources: RFC 6265bis for cookies; RFC 6761, 6.3 for names below `localhost`; socket(7) for what is held;
+Sources: RFC 6265bis for cookies; RFC 6761, 6.3 for names under `localhost`; socket(7) for bound ports;
 w3.org/TR/fetch-metadata.
 """
 
@@ -36,7 +36,7 @@ from muniment.kernel.change import digest
 from muniment.server.contract import HttpProblem
 
 MADE_WITH: Final = ("jinja2", "markdown_it")
-"""What the page is made with, and the base install has not."""
+"""Packages that the page needs in addition to the base install."""
 
 CODE_SECONDS: Final = 60.0
 """Seconds in which a code opens a session."""
@@ -46,15 +46,15 @@ SESSION_SECONDS: Final = 12 * 3600.0
 
 MAX_CODES: Final = 8
 MAX_SESSIONS: Final = 16
-"""Of codes and sessions at once; where there would be more, the oldest end."""
+"""Maximum codes and sessions; beyond that, the oldest are removed."""
 
 MAX_NOTICES: Final = 8
-"""Of a session at once: whoever sends forms and looks at nothing loses the first ones."""
+"""Maximum notices of a session; if forms are sent without opening a view, the oldest notices are removed."""
 
 COOKIE: Final = "muniment"
 
 _LOOPBACK: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
-_ANY: Final = {socket.AF_INET: "0.0.0.0", socket.AF_INET6: "::"}  # noqa: S104  what a socket says, not what it is to do
+_ANY: Final = {socket.AF_INET: "0.0.0.0", socket.AF_INET6: "::"}  # noqa: S104  compared with a socket's address, not bound
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -68,19 +68,19 @@ PAGE_HEADERS: Final = (
     (b"content-security-policy", _POLICY.encode()),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
-    # With `no-referrer` browsers would say `Origin: null` of our own forms.
+    # With `no-referrer`, browsers would send `Origin: null` with the page's forms.
     (b"referrer-policy", b"same-origin"),
 )
-"""On every answer of the page (D5)."""
+"""Headers of every response of the page (D5)."""
 
 
 @dataclass(slots=True)
 class Session:
-    """Somebody who has signed in.
+    """A signed-in browser.
 
     Attributes:
         until: when it ends, by the door's clock.
-        notices: what the next view says once, the oldest first.
+        notices: messages that the next view displays once, oldest first.
     """
 
     until: float
@@ -88,13 +88,13 @@ class Session:
 
 
 class PageDoor:
-    """The way to the page. Belongs to one event loop.
+    """Access to the page. Belongs to one event loop.
 
     Args:
-        clock: seconds that never go back, those in which the machine slept included.
+        clock: returns monotonic seconds that include the time in which the machine slept.
 
     Attributes:
-        listener: of the daemon, once it listens.
+        listener: the daemon's listener, once it listens.
     """
 
     def __init__(self, clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)) -> None:
@@ -106,10 +106,10 @@ class PageDoor:
         self._sessions: dict[str, Session] = {}
 
     def invite(self) -> tuple[str, str]:
-        """The page's URL, and a code to sign in with; until this was asked once there is no page.
+        """Return the page's URL and a new sign-in code; the first call creates the page.
 
         Raises:
-            HttpProblem: a browser would find somebody else there (D1), or nobody.
+            HttpProblem: a browser would reach another server there (D1), or none.
         """
         port = 0 if self.listener is None else self.listener.getsockname()[1]
         if not self._name:
@@ -123,23 +123,23 @@ class PageDoor:
         return f"http://{self._name}:{port}", code
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Close the bound ports."""
         for each in self._held:
             each.close()
 
     def is_at(self, host: str) -> bool:
-        """Whether a Host header names the page (D1), by whatever port it is reached."""
+        """Return whether a Host header contains the page's name (D1), with any port."""
         return bool(self._name) and host.partition(":")[0] == self._name
 
     def admit(self, method: str, headers: dict[str, list[str]]) -> Session | None:
-        """Whose a request is; None: of nobody who has signed in (D2, D3).
+        """Return the session of a request, or None if it is not signed in (D2, D3).
 
         Args:
-            method: of the request.
-            headers: every value of a header by its name.
+            method: method of the request.
+            headers: all values of each header by its name.
 
         Raises:
-            HttpProblem: it comes from elsewhere.
+            HttpProblem: the request comes from another site.
         """
         site = headers.get("sec-fetch-site", [])
         is_navigation = method == "GET" and headers.get("sec-fetch-mode") == ["navigate"]
@@ -152,7 +152,7 @@ class PageDoor:
         return self._session(headers.get("cookie", []))
 
     def sign_in(self, unsafe_code: str) -> str | None:
-        """What the cookie of a new session says (D4); None: there is no such code, or no more."""
+        """Return the cookie of a new session (D4), or None if the code is invalid or expired."""
         until = self._codes.pop(digest(unsafe_code.encode()), 0.0)
         now = self._clock()
         if until <= now:
@@ -168,7 +168,7 @@ class PageDoor:
         self._sessions = {each: other for each, other in self._sessions.items() if other is not session}
 
     def knows(self, session: Session) -> bool:
-        """Whether a session goes on."""
+        """Return whether a session is valid."""
         return session.until > self._clock() and any(each is session for each in self._sessions.values())
 
     def _session(self, cookies: list[str]) -> Session | None:
@@ -182,27 +182,27 @@ class PageDoor:
 
 
 def _make_room(kept: dict[str, float] | dict[str, Session], most: int) -> None:
-    """Drop what was added first, so that one more has its place."""
+    """Remove the oldest items until one more fits."""
     while len(kept) >= most:
         del kept[next(iter(kept))]
 
 
 def _held_beside(listener: socket.socket) -> list[socket.socket]:
-    """The port of a listener at the loopback addresses where it does not listen: held, and not answered.
+    """Bind the port of a listener at the other loopback addresses, without listening there.
 
     Raises:
-        HttpProblem: another program has one of them, or the listener is at neither.
+        HttpProblem: another program uses one of them, or the listener is at neither.
     """
     family, (host, port, *_) = listener.family, listener.getsockname()
     if host == "::" and not listener.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY):
-        return []  # It listens at both.
+        return []  # The listener uses both.
     others = [each for each in _LOOPBACK if each[0] != family or host not in {each[1], _ANY[family]}]
     if len(others) == len(_LOOPBACK):
         raise HttpProblem("ui_not_local")
     held: list[socket.socket] = []
     for other, address in others:
         try:
-            # Without SO_REUSEADDR: nobody else may then bind it, also who sets that.
+            # Without SO_REUSEADDR: then no other program can bind it, even with that option.
             held.append(socket.socket(other, socket.SOCK_STREAM))
             held[-1].bind((address, port))
         except OSError as error:
@@ -210,5 +210,5 @@ def _held_beside(listener: socket.socket) -> list[socket.socket]:
                 for each in held:
                     each.close()
                 raise HttpProblem("ui_port_taken") from None
-            # There is no such address here, and nobody to listen there.
+            # This machine lacks the address, so no program can listen there.
     return held

@@ -1,6 +1,6 @@
-"""The page as an application: its files, the way in, its views, its forms and its events.
+"""The page as an ASGI application: its files, the sign-in, its views, its forms and its events.
 
-Loaded once somebody is at its door.
+Imported after the first request to the page.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from muniment.server.stream import StreamView
 _MEDIA_TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 _VIEW: Final = re.compile(r"/w/[a-z0-9-]{1,80}/[a-z]{1,20}(?:\?[A-Za-z0-9%&=._+-]{0,2000})?", re.ASCII)
-"""Where somebody may be sent who has signed in: to a view of this page."""
+"""Allowed targets after a sign-in: views of this page."""
 
 FILES: Final = {
     f"/static/{each.name}": (each.read_bytes(), _MEDIA_TYPES[each.name.rpartition(".")[2]])
     for each in files("muniment.server.page").joinpath("static").iterdir()
 }
-"""What browsers load besides views: content and media type by path."""
+"""Static files by path: content and media type."""
 
 
 def application(core: DaemonCore) -> ASGIApp:
-    """The page of a daemon."""
+    """Return the application of a daemon's page."""
 
     async def page(scope: Scope, receive: Receive, send: Send) -> None:
         call = PageCall(Request(scope, receive), core)
@@ -87,7 +87,7 @@ async def _of_workspace(call: PageCall, method: str, path: str) -> Response:
 
 
 def _events(call: PageCall) -> Response:
-    """What happens in the workspace, for as long as the session goes on."""
+    """Stream the events of the workspace for as long as the session is valid."""
     session, door, workspace = call.session, call.core.door, call.workspace
 
     async def may_follow() -> bool:
@@ -100,11 +100,11 @@ def _events(call: PageCall) -> Response:
 
 
 async def _without_session(call: PageCall) -> Response:
-    """The way in, which leads on to what was asked for; of a form it keeps what somebody wrote."""
+    """Return the sign-in form, with the requested view as its target, or with the text of a form."""
     scope = call.request.scope
     if call.request.method == "POST" and scope["path"] in ACTIONS:
         await call.form()
-        told = "Nothing was done, since you are signed out: your session has ended."
+        told = "Not saved: you are signed out because your session has ended."
         return _way_in(401, told, written=call.written)
     wanted = f"{scope['raw_path'].decode('ascii')}?{scope['query_string'].decode('latin-1')}".rstrip("?")
     is_shown = call.request.headers.get("sec-fetch-mode") == "navigate"
@@ -116,7 +116,7 @@ async def _sign_in(call: PageCall) -> Response:
     wanted = form.get("to", "")
     cookie = call.core.door.sign_in(form.get("code", "").strip())
     if cookie is None:
-        told = "This code does not work, or no more: it does so once, and for a minute."
+        told = "Invalid or expired code. A code works once, for one minute."
         return _way_in(401, told, to=wanted)
     response = RedirectResponse(_view(wanted), 303)
     response.set_cookie(COOKIE, cookie, path="/", httponly=True, samesite="strict")
@@ -128,7 +128,7 @@ def _view(unsafe_target: str) -> str:
 
 
 def _way_in(status: int, notice: str = "", *, to: str = "", written: str = "") -> Response:
-    context = {"notice": notice, "to": _view(to), "written": written}
+    context = {"notice": notice, "to": _view(to), "entered_text": written}
     return HTMLResponse(rendered("sign_in.html", context), status)
 
 
@@ -138,10 +138,10 @@ def _without_cookie(response: Response) -> Response:
 
 
 def _problem(call: PageCall, error: HttpProblem | MunimentError) -> Response:
-    """Why not, in words."""
+    """Return the error page."""
     if isinstance(error, HttpProblem):
         problem, told = error, error.sentence
     else:
         problem, told = problem_of(error), str(error)
-    context = {"told": told, "code": problem.code, "back": call.back or "/", "written": call.written}
+    context = {"message": told, "code": problem.code, "back": call.back or "/", "entered_text": call.written}
     return HTMLResponse(rendered("problem.html", context), problem.status, problem.headers)

@@ -1,11 +1,11 @@
-"""How the page is written: templates that escape what is put in, markdown that stays text, and a timeline.
+"""Rendering of the page: templates with escaping, markdown without links or HTML, and a timeline.
 
-W1 Whatever a template puts in is escaped, and what does not show by itself is made visible. Nothing else
-   becomes HTML but what `markdown` and `timeline` make, of the same kind.
-W2 Of a text of the memory no link can be followed, no picture is shown, no HTML is heeded, and no heading is
-   one of the page's own. Its addresses stand there to be read.
-W3 Nothing is hidden by how a text is written: where markdown would leave out more than its own marks, as it
-   does of cells beside a table and of what is nested too deep, the text is shown as it is.
+W1 Every value in a template is escaped, and invisible characters are made visible. The only other sources of
+   HTML are `markdown` and `timeline`, with the same guarantees.
+W2 A text of the memory renders no link, picture or HTML, and its headings are not headings of the page.
+   Addresses in it are displayed as text.
+W3 Markdown cannot hide text: if rendering would omit more than markup characters, as for extra table cells or
+   text that is nested too deeply, the text is displayed unrendered.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from muniment.content.gates import visible
 from muniment.operations.review import BECAME
 
 MAX_RENDERED_CHARS: Final = 32_768
-"""Characters of a text up to which it is rendered; a longer one is shown as it is, which is faster."""
+"""Maximum characters of a text that is rendered; a longer one is displayed unrendered, which is faster."""
 
 DAYS: Final = 60
 """Days of the timeline."""
 
 
 def rendered(template: str, context: Mapping[str, Any]) -> str:
-    """A page (W1); raises where the template asks for what is not there."""
+    """Render a template (W1); raises if the template uses an undefined value."""
     return _environment().get_template(template).render(context)
 
 
@@ -54,28 +54,28 @@ def _environment() -> Environment:
     made.filters |= {
         "when": _when,
         "ago": _ago,
-        "exact": escape,  # A text as it is, for a form that sends it back.
+        "exact": escape,  # Unchanged text, for a form that sends it back.
         "became": BECAME.__getitem__,
-        "end": lambda day: f"ended on {day}" if has_ended(day) else f"holds until {day}",
+        "end": lambda day: f"ended on {day}" if has_ended(day) else f"valid until {day}",
     }
     made.globals["parts"] = made.get_template("parts.html").module
     return made
 
 
 def _shown(value: object) -> object:
-    """What is put in for a value: for eyes, unless it is HTML of ours already."""
+    """Return the text to insert for a value, with invisible characters made visible; markup is unchanged."""
     if value is None:
         return ""
     return value if isinstance(value, Markup) else visible(str(value))
 
 
 def _when(at: str) -> Markup:
-    """A time for people, with the exact one beside it."""
+    """Return a readable time, with the exact one as its title."""
     return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(at, f"{at[:10]} {at[11:16]}".strip())
 
 
 def _ago(at: str) -> Markup:
-    """How long ago a time is, with the exact one beside it."""
+    """Return the age of a time, with the exact time as its title."""
     seconds = (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds()
     for size, word in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= size:
@@ -90,16 +90,16 @@ def _ago(at: str) -> Markup:
 
 
 _SAID_BY_NONE: Final = re.compile(r"[\s!-/:-@\[-`{-~]+")
-"""White space, and what marks are made of."""
+"""White space and the characters of markup."""
 
 _TAG: Final = re.compile(r'<(?:li value="(\d+)")?[^>]*>')
-"""A tag as we write them: of its values, which hold no `>`, a number alone is to be read."""
+"""A tag of the generated HTML: the only attribute value that is text of the entry is a number."""
 
 
 def markdown(text: str) -> Markup:
-    """An entry's body as HTML (W2, W3).
+    """Return an entry's body as HTML (W2, W3).
 
-    Cost: some ms a KiB, 40 for the worst.
+    Cost: a few ms per KiB, at most 40.
     """
     shown = visible(text)
     if len(shown) <= MAX_RENDERED_CHARS:
@@ -114,22 +114,22 @@ def _said(text: str) -> str:
 
 
 class _Renderer(RendererHTML):
-    """markdown-it's, without anything that leads elsewhere, and with all that is written."""
+    """markdown-it's renderer without links, and without omissions."""
 
     def heading_open(self, tokens: Sequence[Token], idx: int, _options: OptionsDict, _env: EnvType) -> str:
-        """A heading of a text is no heading of the page."""
+        """Open a paragraph instead of a heading, so that the text adds no headings to the page."""
         return f'<p class="heading" data-level="{int(tokens[idx].tag[1:])}">'
 
     def heading_close(self, *_: object) -> str:
-        """Its end."""
+        """Close the paragraph of a heading."""
         return "</p>"
 
     def link_open(self, *_: object) -> str:
-        """Where the words of a link begin."""
+        """Open the text of a link."""
         return '<span class="link">'
 
     def link_close(self, tokens: Sequence[Token], idx: int, _options: OptionsDict, _env: EnvType) -> str:
-        """Where they end: its address, to be read, unless that is what its words are."""
+        """Close the text of a link; add its address as text, unless the text is the address."""
         depth, at = 1, idx
         while depth and at:
             at -= 1
@@ -137,36 +137,36 @@ class _Renderer(RendererHTML):
         return "</span>" if tokens[at].info == "auto" else f"</span>{_address(tokens[at], 'href')}"
 
     def image(self, tokens: Sequence[Token], idx: int, _options: OptionsDict, _env: EnvType) -> str:
-        """A picture in words."""
+        """Return the description and the address of a picture as text."""
         token = tokens[idx]
         return f'<span class="link picture">{escape(token.content)}</span>{_address(token, "src")}'
 
     def fence(self, tokens: Sequence[Token], idx: int, _options: OptionsDict, _env: EnvType) -> str:
-        """Code, below what it says it is."""
+        """Return a code block, with its info string above it."""
         token = tokens[idx]
         info = f'<p class="info">{escape(token.info.strip())}</p>' if token.info.strip() else ""
         return f"{info}<pre><code>{escape(token.content)}</code></pre>\n"
 
     def list_item_open(self, tokens: Sequence[Token], idx: int, *_: object) -> str:
-        """An item of a list, with the number that it has in the text."""
+        """Open a list item, with its number in the text."""
         number = tokens[idx].info
         return f'<li value="{escape(number)}">' if number else "<li>"
 
     def ordered_list_open(self, *_: object) -> str:
-        """A list whose items tell their numbers."""
+        """Open a list whose items have explicit numbers."""
         return "<ol>\n"
 
     def th_open(self, *_: object) -> str:
-        """A cell, which markdown-it gives a style, and the page's policy none."""
+        """Open a header cell without markdown-it's style attribute, which the page's policy forbids."""
         return "<th>"
 
     def td_open(self, *_: object) -> str:
-        """Likewise."""
+        """Open a cell without markdown-it's style attribute."""
         return "<td>"
 
 
 def _address(token: Token, name: str) -> Markup:
-    """Where a link or a picture leads, and what it says of that."""
+    """Return the address and the title of a link or picture, as text."""
     title = (
         Markup(' <span class="link">{}</span>').format(token.attrGet("title"))
         if token.attrGet("title")
@@ -176,21 +176,21 @@ def _address(token: Token, name: str) -> Markup:
 
 
 class _Parser(MarkdownIt):
-    """markdown-it's, which leaves addresses as they are written."""
+    """markdown-it's parser, with addresses left as written."""
 
     def normalizeLink(self, url: str) -> str:  # noqa: N802  markdown-it's name
-        """The address."""
+        """Return the address unchanged."""
         return url
 
-    def normalizeLinkText(self, link: str) -> str:  # noqa: N802  likewise
-        """The address."""
+    def normalizeLinkText(self, link: str) -> str:  # noqa: N802  markdown-it's name
+        """Return the text of the address unchanged."""
         return link
 
 
 @cache
 def _parser() -> MarkdownIt:
     made = _Parser("commonmark", {"html": False}, renderer_cls=_Renderer).enable("table")
-    # What these would take away is shown: definitions of addresses, and how a character is spelled.
+    # These rules would remove text: link definitions and the spelling of entities. Displayed instead.
     return made.disable(["reference", "entity"])
 
 
@@ -202,12 +202,12 @@ _WIDTH, _HEIGHT, _BAR = 720, 160, 9
 def timeline(
     counts: Iterable[tuple[str, str, int]], scopes: Sequence[str], today: date
 ) -> Mapping[str, object]:
-    """Draw counts by day and scope up to today; those of other days are left out.
+    """Prepare a chart of the counts by day and scope up to today; counts of other days are ignored.
 
     Returns:
-        `bars` of one scope on one day each, with the number that its scope has a colour and a pattern by;
-        `most`, the changes of the day that has most; `labels`, a day every two weeks with where it stands;
-        `days` on which something changed, the newest first, with the changes of each scope; and measures.
+        `bars`, one for each scope and day, with the number that selects colour and pattern of the scope;
+        `most`, the changes of the busiest day; `labels`, one every two weeks, with its position; `days` with
+        changes, newest first, with the changes of each scope; and measures.
     """
     days = [(today - timedelta(days=DAYS - 1 - each)).isoformat() for each in range(DAYS)]
     found = {day: [0] * len(scopes) for day in days}
@@ -224,7 +224,7 @@ def timeline(
                 below += count
                 told = f"{day}, {scopes[number]}: {count}"
                 x, y = round(place * step, 1), _HEIGHT - below * scale
-                bars.append({"x": x, "y": y, "height": count * scale, "number": number, "told": told})
+                bars.append({"x": x, "y": y, "height": count * scale, "number": number, "label": told})
     return {
         "width": _WIDTH,
         "height": _HEIGHT,

@@ -1,4 +1,4 @@
-"""What the page shows: a function for each view, which reads the memory, and says what its template tells."""
+"""The views of the page: each function reads the memory and returns the values for its template."""
 
 from __future__ import annotations
 
@@ -42,31 +42,31 @@ from muniment.store.upkeep import view_of
 from muniment.types import CommittedStep
 
 ON_PAGE: Final = 100
-"""Entries, tasks or records of one view."""
+"""Entries, tasks or records in one view."""
 
 LATELY: Final = 8
-"""Changes that the first view tells of."""
+"""Recent changes in the first view."""
 
 STEPS: Final = 20
-"""Changes of an entry that are shown with what they changed."""
+"""Changes of an entry that are displayed with their diff."""
 
 STEP_CHARS: Final = 20_000
-"""Characters of what one of them changed, and the rest of the line in which they end."""
+"""Characters of one diff, rounded up to the end of a line."""
 
 MAX_TOPICS: Final = 200
-"""Folders that are listed."""
+"""Folders in the list."""
 
 MAX_ODD: Final = 50
-"""Names that were passed over, of those that are listed."""
+"""Skipped names in the list."""
 
 FOUND: Final = 20
-"""Entries that a search shows."""
+"""Entries in the results of a search."""
 
 FOUND_TOKENS: Final = 4_000
-"""Of their texts together."""
+"""Tokens of all their texts together."""
 
 TRIAL_SECONDS: Final = 60.0
-"""Seconds for everything that is tried of the fence; it takes half a second."""
+"""Seconds for all attempts against the fence; they take half a second."""
 
 Shown = Mapping[str, Any]
 Body = Callable[[Place, PageCall], Shown]
@@ -76,7 +76,7 @@ Body = Callable[[Place, PageCall], Shown]
 
 
 def memory(place: Place, call: PageCall) -> Shown:
-    """What is remembered, by scope and folder."""
+    """Return the entries, by scope and folder."""
     scope = call.query("scope") or next(iter(place.roots), "")
     views = {each: view_of(place.state, bound, place.policy) for each, bound in place.roots.items()}
     shown = next((view for each, view in views.items() if each == scope), None)
@@ -94,8 +94,8 @@ def memory(place: Place, call: PageCall) -> Shown:
         "entries": found[:ON_PAGE],
         "more": found[ON_PAGE - 1].rel if len(found) > ON_PAGE else "",
         "after": call.query("after"),
-        "odd": shown.odd()[:MAX_ODD],
-        "lately": history_of(place, limit=LATELY),
+        "skipped": shown.odd()[:MAX_ODD],
+        "recent": history_of(place, limit=LATELY),
         "is_complete": shown.complete,
     }
 
@@ -104,11 +104,11 @@ def memory(place: Place, call: PageCall) -> Shown:
 
 
 def entry(place: Place, call: PageCall) -> Shown:
-    """One entry: what it says, where it comes from, and what became of it."""
+    """Return one entry: its text, its origin and its history."""
     path, data = _read(place, call.query("path"))
     steps = history_of(place, path.text, STEPS)
     if data is None and not steps:
-        raise NotFound(f"nothing is remembered at {path.text}, nor was it")
+        raise NotFound(f"no entry at {path.text}, and none in its history")
     return {
         "path": path.text,
         "why": _why(place, path.text),
@@ -127,10 +127,10 @@ def entry(place: Place, call: PageCall) -> Shown:
 
 
 def edit(place: Place, call: PageCall) -> Shown:
-    """A form with the body of an entry."""
+    """Return the form for the body of an entry."""
     path, data = _read(place, call.query("path"))
     if data is None:
-        raise NotFound(f"nothing is remembered at {path.text}")
+        raise NotFound(f"no entry at {path.text}")
     check_editable(place, path)
     if not _fits_form(data):
         raise HttpProblem("body_too_large")
@@ -138,20 +138,21 @@ def edit(place: Place, call: PageCall) -> Shown:
 
 
 def editing(place: Place, path: str, body: str, read: str, problem: str = "") -> Shown:
-    """What the form holds: a body, what it was made from, and why it was not saved.
+    """Return the values of the form: a body, the digest of the original file, and why it was not saved.
 
-    Who saves it answers for the whole file, so what stands above the body is shown with it.
+    The user who saves it is responsible for the whole file, so the front matter above the body is displayed
+    too.
     """
     above: list[str] = []
-    with suppress(MunimentError):  # That the entry is gone, or no path, is the problem which is told.
+    with suppress(MunimentError):  # If the entry was deleted or the path is invalid, `problem` explains it.
         entry = parse(_read(place, path)[1] or b"")
         lines = entry.text[: len(entry.text) - len(entry.body)].splitlines()[1:-1]
         above = [line for line in lines if not line.startswith(f"{PROVENANCE_KEY}:")]
-    return {"path": path, "above": "\n".join(above), "body": body, "digest": read, "problem": problem}
+    return {"path": path, "front_matter": "\n".join(above), "body": body, "digest": read, "problem": problem}
 
 
 def _read(place: Place, unsafe_path: str) -> tuple[CanonicalPath, bytes | None]:
-    """A path, and the bytes that stand there; None: nothing does."""
+    """Return a path and the bytes of its file, or None if the file is missing."""
     path = place.path(unsafe_path)
     try:
         return path, place.read(path)
@@ -183,14 +184,14 @@ def _is_editable(place: Place, path: CanonicalPath, data: bytes) -> bool:
 
 
 def _fits_form(data: bytes) -> bool:
-    """Whether a browser can send it back: each byte may take three."""
+    """Return whether a browser can send it back; each byte may be encoded as three."""
     return len(quote_plus(data)) < MAX_BODY_BYTES // 2
 
 
 def _step(place: Place, path: CanonicalPath, step: CommittedStep) -> Shown:
-    """What a task did to an entry: the first lines of the difference, and how many more there are.
+    """Return a change of an entry: the first lines of the diff, and the number of remaining lines.
 
-    Where they are no longer known there are none, which is not the same as no lines.
+    If the lines are no longer known, they are None, which differs from no lines.
     """
     if not step.is_erased:
         with suppress(Erased, NotFound):
@@ -205,7 +206,7 @@ def _step(place: Place, path: CanonicalPath, step: CommittedStep) -> Shown:
 
 
 def search(_: Place, call: PageCall) -> Shown:
-    """What is about some words; that a person looks is no recall of an agent, and not on record."""
+    """Return the entries that match a query. A search by a user is not recorded, unlike an agent's recall."""
     query = call.query("q").strip()
     patience = Patience(time.monotonic() + TRIAL_SECONDS)
     recaller = call.workspace.recaller()
@@ -219,12 +220,12 @@ def search(_: Place, call: PageCall) -> Shown:
 
 
 def reviews(place: Place, _: PageCall) -> Shown:
-    """What waits for the owner."""
+    """Return the pending reviews."""
     return {"reviews": waiting(place)}
 
 
 def review(place: Place, call: PageCall) -> Shown:
-    """One that waits, as it would be approved."""
+    """Return one pending review, as it would be approved."""
     shown = show(call.query("id"), place)
     return {"id": shown.review_id, "lines": shown.text.splitlines(), "digest": shown.digest}
 
@@ -233,7 +234,7 @@ def review(place: Place, call: PageCall) -> Shown:
 
 
 def tasks(place: Place, call: PageCall) -> Shown:
-    """The tasks, the newest first."""
+    """Return the tasks, newest first."""
     before = call.query("before")
     if before and not before.isdecimal():
         raise HttpProblem("invalid_request")
@@ -246,7 +247,7 @@ def tasks(place: Place, call: PageCall) -> Shown:
 
 
 def task(place: Place, call: PageCall) -> Shown:
-    """One task, and its turns."""
+    """Return one task and its turns."""
     task_id = call.query("id")
     found = lane_tasks.find(place.state.ledger, call.workspace.key, task_id)
     done = of_task(place.state, task_id)
@@ -256,7 +257,7 @@ def task(place: Place, call: PageCall) -> Shown:
     error = {name: value for name, value in ((found and found.error) or {}).items() if name != "code"}
     return {
         "id": task_id,
-        "told": found and _told(found),
+        "details": found and _told(found),
         "run": done and done.run,
         "turns": [each for each in events if "turn" in each],
         "detail": json.dumps(error, ensure_ascii=False) if error else "",
@@ -266,17 +267,17 @@ def task(place: Place, call: PageCall) -> Shown:
 
 
 def _is_of(place: Place, done: CommitRow) -> bool:
-    """Whether a commit is of this place: only those that waited in a lane say of which workspace they are."""
+    """Return whether a commit belongs to this workspace; only tasks of a lane record their workspace."""
     return place.scopes_by_key().keys() >= {each.root for each in done.changes}
 
 
 def _told(found: QueuedTask) -> Shown:
-    """A task, what was asked as long as that is kept, and what came of it, as it is told to its owner."""
+    """Return a task with its request, as long as that is stored, and its result, for its owner."""
     asked, error = found.arguments or {}, found.error
     problem = f"{sentence_of(error['code'])} [{error['code']}]" if error else ""
     return {
         "task": found,
-        "asked": one_line(str(asked.get("content") or asked.get("query") or "")),
+        "request": one_line(str(asked.get("content") or asked.get("query") or "")),
         "summary": str((found.result or {}).get("summary", "")) or problem,
     }
 
@@ -285,18 +286,18 @@ def _told(found: QueuedTask) -> Shown:
 
 
 def learned(place: Place, _: PageCall) -> Shown:
-    """What the memory learned, by day."""
+    """Return the changes of the memory by day."""
     today = datetime.now(UTC).date()
     counts = count_by_day(place.state, place.scopes_by_key(), (today - timedelta(days=DAYS)).isoformat())
     drawn = timeline(counts, tuple(place.roots), today)
-    return {"timeline": drawn, "lately": history_of(place, limit=ON_PAGE)}
+    return {"timeline": drawn, "recent": history_of(place, limit=ON_PAGE)}
 
 
 # -- audit -------------------------------------------------------------------------------------------
 
 
 def audit(place: Place, call: PageCall) -> Shown:
-    """The newest records, and whether all of them are as they were written."""
+    """Return the newest audit records and, if requested, the result of verifying the chain."""
     found = records(place.state, latest=ON_PAGE)
     told = [
         (each, "(erased)" if each.body is None else json.dumps(each.body, ensure_ascii=False))
@@ -317,17 +318,17 @@ _TRYING: Final = threading.Lock()
 
 @cache
 def _tried() -> tuple[str, Trial]:
-    """What the fence holds here, and when that was tried; kept until somebody wants it tried again.
+    """Return the results of the attempts against the fence, and their time; cached until repeated.
 
     Raises:
-        MunimentError, OSError: nothing could be tried.
+        MunimentError, OSError: the attempts could not run.
     """
     trial = try_all(time.monotonic() + TRIAL_SECONDS)
     return datetime.now(UTC).isoformat(timespec="seconds"), trial
 
 
 def health(place: Place, call: PageCall) -> Shown:
-    """Whether tasks are taken, and what holds a worker."""
+    """Return the state of the daemon and the confinement of a worker."""
     problem, tried, layers, findings = "", "", list[tuple[str, bool, str]](), list[tuple[str, str, str]]()
     required = place.policy.confinement.require
     held = None
@@ -347,10 +348,10 @@ def health(place: Place, call: PageCall) -> Shown:
         findings = [(each.attempt.what, each.verdict, each.why) for each in trial.findings]
     return {
         "problem": problem,
-        "tried": tried,
+        "checked_at": tried,
         "layers": layers,
         "findings": findings,
-        "held": held,
+        "confinement": held,
         "required": required,
         "is_met": held is not None and held.enforcement.satisfies(required),
         "model": call.core.model.name,
@@ -372,7 +373,7 @@ def _usage(place: Place, bound: BoundRoot) -> tuple[int, int, bool]:
 
 
 def policy(place: Place, call: PageCall) -> Shown:
-    """What the policy says, and to a verb on a path."""
+    """Return the policy, and its decision for a verb on a path."""
     act, path = call.query("verb") or Verb.READ, call.query("path")
     if act not in ACTS:
         raise HttpProblem("invalid_request")
@@ -401,4 +402,4 @@ VIEWS: Final[Mapping[str, Body]] = {
     "health": health,
     "policy": policy,
 }
-"""What its template is filled with, by the name of a view."""
+"""The functions that return the values of each template, by the name of the view."""

@@ -1,7 +1,8 @@
-"""Points the corpus at targets: many cases, a few drivers at a time, in throwaway directories.
+"""Run the corpus against targets: many cases, a few drivers at a time, in throwaway directories.
 
-A target is tried with one ordinary call first. One that does not start, does not answer or cannot read a file
-is reported as `unusable` and not tried further: it would hold everything. It spoils nothing for the others.
+Each target first gets one ordinary call. A target that does not start, does not respond or cannot read a file
+is reported as `unusable` and not tested further: it would pass every attack. The other targets are not
+affected.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ from muniment.testing.corpus.running import ABOUT, HANG_SECONDS, Failures, Leash
 from muniment.testing.corpus.stage import BAD, CaseOutcome
 
 PROBE: Final = "ok-read-relative"
-"""The ordinary call that comes first."""
+"""The ordinary call that is made first."""
 
 PROBE_SECONDS: Final = 60.0
-"""How long it may take: `npx` may have to fetch the server."""
+"""Time limit of the first call in seconds: `npx` may have to download the server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of one case.
+    """The result of one case.
 
     Attributes:
-        case: that was run, or skipped.
-        outcome: of it.
-        failures: what was seen; for a skipped case, why.
-        is_beyond_claims: whether that lies outside of what the target's authors claim.
+        case: the case, run or skipped.
+        outcome: its outcome.
+        failures: its failures; for a skipped case the reason.
+        is_beyond_claims: whether these are outside the claims of the target's authors.
     """
 
     case: Case
@@ -45,13 +46,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a target.
+    """The result of a target.
 
     Attributes:
-        target: that was tried.
-        about: what it calls itself.
-        findings: one a case, in the order of the cases; none if it is unusable.
-        unusable: why it was not tried; None: it was.
+        target: the tested tool.
+        about: the name that it reports.
+        findings: one per case, in the order of the cases; empty if it is unusable.
+        unusable: why it was not tested, or None.
     """
 
     target: Target
@@ -60,15 +61,15 @@ class Result:
     unusable: str | None = None
 
     def tally(self, of_class: str | None = None) -> Counter[CaseOutcome]:
-        """How many cases came to what, of one class or all."""
+        """Return the number of cases per outcome, for one class or all."""
         wanted = (each for each in self.findings if of_class in {None, each.case["class"]})
         return Counter(each.outcome for each in wanted)
 
     @property
     def is_passed(self) -> bool:
-        """Whether nothing is wrong that the target is held to, and anything was tried at all.
+        """Return whether the target fulfils its promises and at least one case ran.
 
-        Muniment has to hold every case. Of another tool that is under test, nothing may be `BAD`.
+        Muniment must pass every case. Another tool must not have an outcome in `BAD`.
         """
         outcomes = set(self.tally())
         if self.target.promises.is_exact:
@@ -77,10 +78,10 @@ class Result:
 
 
 def select(corpus: Corpus, *, classes: Collection[str] = (), ids: Collection[str] = ()) -> Mapping[str, Case]:
-    """The cases of some classes and some ids together; all of them if none is named.
+    """Return the cases of the given classes and ids; all cases if both are empty.
 
     Raises:
-        KeyError: there is no such class or case.
+        KeyError: unknown class or case.
     """
     known = {case["class"] for case in corpus.cases.values()}
     for name, among in (*((name, known) for name in classes), *((name, corpus.cases.keys()) for name in ids)):
@@ -105,14 +106,14 @@ def examine(
 
     Args:
         targets: in the order of the results.
-        corpus: whose cases these are; it holds the canary.
-        cases: by id, as `select` gives them.
-        jobs: drivers at a time, for all targets together.
-        told: hears of every case that ended, from any thread.
+        corpus: the corpus of the cases, with the canary.
+        cases: by id, as `select` returns them.
+        jobs: number of concurrent drivers, for all targets together.
+        told: called after each case, from any thread.
 
     Raises:
         OSError: the temporary directory cannot be used.
-        KeyboardInterrupt: from outside; every driver has been ended, and nothing is left behind.
+        KeyboardInterrupt: from outside; all drivers are stopped and the directory is removed.
     """
     leash = Leash()
     with TemporaryDirectory(prefix="muniment-conformance-") as directory, ThreadPoolExecutor(jobs) as pool:
@@ -153,7 +154,7 @@ def _findings(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What all drivers share."""
+    """The state that all drivers share."""
 
     directory: Path
     corpus: Corpus
@@ -161,7 +162,7 @@ class _Run:
     told: Callable[[], None]
 
     def probe(self, target: Target) -> tuple[str, str | None]:
-        """What a target calls itself, and why it is unusable if it is."""
+        """Return the name that a target reports, and why it is unusable or None."""
         place, failures = self._drive(target, [PROBE], PROBE_SECONDS)
         found = failures.get(PROBE, [])
         outcome = outcome_of(self.corpus.cases[PROBE], found, target.promises)
@@ -189,5 +190,5 @@ class _Run:
 
 
 def _in_a_line(failure: Failure) -> str:
-    """What a person needs of a failure: of a traceback, or of last words, the end."""
+    """Return the last line of a failure: the useful part of a traceback or an error output."""
     return (failure.text.strip().splitlines() or [""])[-1].strip()

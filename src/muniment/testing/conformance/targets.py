@@ -1,14 +1,14 @@
-"""What the kit can be pointed at, and how each is named.
+"""The targets of the kit, and how to select them.
 
     muniment           a `Sandbox` with a worker
     anthropic          the local memory tool of the `anthropic` SDK, if that is installed
     mcp=COMMAND        a filesystem server of the Model Context Protocol over stdio
-    command=COMMAND    any program that speaks the JSON lines of `muniment tool`
+    command=COMMAND    any program that reads and writes the JSON lines of `muniment tool`
 
-In a COMMAND `{user}`, `{project}` and `{state}` stand for directories of the case. For programs that read our
-policies `{policy}` stands for a file with the one that it asks for, `{symlinks}` for `refuse` or `beneath`.
-A command is split as a shell would, and started without one, in a throwaway directory: a word that names a
-file here and now is made absolute.
+In a COMMAND `{user}`, `{project}` and `{state}` are replaced by directories of the case. For programs that
+read Muniment policies, `{policy}` is replaced by a file with the required policy, `{symlinks}` by `refuse` or
+`beneath`. A command is split like in a shell and started without one, in a throwaway directory. A word that
+is a file in the current directory is made absolute.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from muniment.testing.corpus.subjects import JsonLinesSubject, SandboxSubject, s
 
 # -- claims ------------------------------------------------------------------------------------------
 #
-# What each tool's own authors say that it covers, so that nobody is blamed for what they never claimed.
+# The claims of the authors of each tool, so that no tool is blamed for a promise that it never made.
 #
-# Taken from their documentation and code, as of the versions named; the words are ours. Where they are
-# silent, a class is theirs if they speak of what it attacks at all: names, links, and what a path leads to.
+# They are taken from documentation and code of the listed versions, in our words. A class that the authors do
+# not mention counts as claimed if they mention its subject: names, links, or the target of a path.
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """A tool's own threat model.
+    """The threat model of a tool.
 
     Attributes:
-        covers: what it claims, in a sentence or two.
-        leaves_out: what it does not, in one; empty: nothing.
-        beyond: classes, and single cases, of the corpus that lie outside of it.
-        hides_paths: whether it claims that no host path comes out.
-        sources: where that is said.
+        covers: its claims, in a sentence or two.
+        leaves_out: its exclusions, in a sentence; empty without exclusions.
+        beyond: classes and single cases of the corpus outside its claims.
+        hides_paths: whether it claims that its output contains no host paths.
+        sources: documents with the claims.
     """
 
     covers: str
@@ -68,10 +68,10 @@ class Claims:
     sources: tuple[str, ...] = ()
 
     def leave_out(self, case: Case, bad: Collection[Kind]) -> bool:
-        """Whether what was seen in a case lies outside of what is claimed.
+        """Return whether the failures of a case are outside the claims.
 
         Args:
-            case: that was run.
+            case: the case.
             bad: the kinds of failure that made its outcome a bad one.
         """
         if set(bad) == {Kind.PATH} and not self.hides_paths:
@@ -92,13 +92,13 @@ ANTHROPIC: Final = Claims(
     ),
     leaves_out=(
         "A process that races the tool's own system calls, and the size of what is read, as the store "
-        "beneath says; hard links, which are regular files; a root that is replaced while the tool has it; "
+        "documents; hard links, which are regular files; a root that is replaced while the tool uses it; "
         "host paths in messages of the system."
     ),
     beyond=frozenset({"race", "hardlink", "root", "late-change", "disk-huge-read", "own-sparse-edit"}),
     hides_paths=False,
     sources=(
-        "docs.claude.com/en/docs/agents-and-tools/tool-use/memory-tool: operations are to stay in /memories",
+        "docs.claude.com/en/docs/agents-and-tools/tool-use/memory-tool: operations must stay in /memories",
         "anthropic 2.12.0, lib/tools/_beta_builtin_memory_tool.py: _validate_path, _secure_mkdir",
         "anthropic 2.12.0, lib/tools/_file_store.py: docstring, open_regular_file",
     ),
@@ -126,32 +126,30 @@ MCP_FILESYSTEM: Final = Claims(
     ),
 )
 
-UNKNOWN: Final = Claims(covers="What its authors say; the kit does not know it and marks nothing.")
+UNKNOWN: Final = Claims(covers="The claims of its authors, which the kit does not know; nothing is marked.")
 
 
 # -- outcome -----------------------------------------------------------------------------------------
 #
-# What the failures of a case come to.
+# Rules for the outcome of a case:
 #
-# 1. The outcome is the first of `CaseOutcome`, in the order there, that any failure leads to; `held` if none
-#    does.
-# 2. Each kind of failure says where it leads.
-# 3. What was to succeed and did not is `broken` only where the case asks for success and accepts nothing
+# 1. The outcome is the worst, in the order of `CaseOutcome`, that any failure means; `held` without failures.
+# 2. Each kind of failure defines its outcome.
+# 3. A call that had to succeed and failed is `broken` only if the case requires success and accepts nothing
 #    else.
-# 4. Of a tool that never promised our wording, an index, separate scopes or logical paths, nobody is blamed
-#    for other wording, a missing index, a change in another scope (if it was given both), or host paths in
-#    its answers.
+# 4. A tool that never promised our wording, an index, separate scopes or logical paths is not blamed for
+#    other wording, a missing index, a change in another scope (if it got both), or host paths in its output.
 
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """What a tool is held to beyond staying inside.
+    """The requirements for a tool beyond staying inside its roots.
 
     Attributes:
-        is_exact: every word of the corpus: its verdicts, its codes, and no look around when it starts.
-        separates_scopes: that a call on one scope leaves the other alone.
-        hides_paths: that no host path comes out.
-        keeps_index: that there is an index of what is in each scope.
+        is_exact: every detail of the corpus: its verdicts, its codes, and no reads outside at startup.
+        separates_scopes: a call on one scope does not change the other.
+        hides_paths: its output contains no host paths.
+        keeps_index: each scope has an index of its entries.
     """
 
     is_exact: bool = False
@@ -164,12 +162,12 @@ ORDINARY: Final = Promises()
 
 
 def outcome_of(case: Case, failures: Iterable[Failure], promises: Promises = ORDINARY) -> CaseOutcome:
-    """What a case came to.
+    """Return the outcome of a case.
 
     Args:
-        case: that was run.
-        failures: what `run_case` or a driver told of it.
-        promises: of the tool that it was run against.
+        case: the case.
+        failures: the failures that `run_case` or a driver reported.
+        promises: the promises of the tool.
     """
     found = {_meaning(case, failure.kind, promises) for failure in failures}
     return next(outcome for outcome in CaseOutcome if outcome in {*found, CaseOutcome.HELD})
@@ -192,17 +190,16 @@ def _meaning(case: Case, kind: Kind, promises: Promises) -> CaseOutcome:
 # -- mcp client --------------------------------------------------------------------------------------
 #
 # A client of the Model Context Protocol over a server's standard input and output: enough to call tools.
-#
 # Source: the specification of 2025-06-18, "stdio" and "tools". Notifications and requests of the server are
-# passed over; a server that waits for an answer to its own request gets none.
+# skipped; a request of the server gets no response.
 
 PROTOCOL: Final = "2025-06-18"
 
 ANSWER_SECONDS: Final = 60.0
-"""Seconds for one answer: `npx` may have to fetch the server first."""
+"""Time limit for one response in seconds: `npx` may have to download the server first."""
 
 ENDING_SECONDS: Final = 10.0
-"""Seconds for a server to end once its input has ended."""
+"""Time limit for a server to exit after the end of its input, in seconds."""
 
 
 class ServerRefused(RuntimeError):
@@ -210,26 +207,26 @@ class ServerRefused(RuntimeError):
 
 
 class ServerLost(RuntimeError):
-    """The server ended, kept silent, or sent what is no message."""
+    """The server ended, did not respond, or sent an invalid message."""
 
 
 class Server:
-    """A server that runs.
+    """A running server.
 
     Args:
-        command: what starts it.
-        environment: in addition to ours.
-        own_session: whether it gets a session of its own, which is ended with it. Within a driver of the
-            corpus it stays in the driver's, which is ended when a case hangs.
+        command: the command that starts it.
+        environment: variables in addition to those of this process.
+        own_session: whether it gets a separate session, which is killed with it. Within a driver of the
+            corpus it stays in the driver's session, which is killed when a case hangs.
 
     Attributes:
-        pid: of the process that was started.
-        name: what it calls itself, with its version.
+        pid: of the started process.
+        name: the name and version that it reports.
 
     Raises:
         OSError: it cannot be started.
-        ServerLost: it does not speak the protocol.
-        ServerRefused: it speaks another version.
+        ServerLost: it does not use the protocol.
+        ServerRefused: it uses another version.
     """
 
     def __init__(
@@ -254,14 +251,14 @@ class Server:
         except BaseException:
             self.close()
             raise
-        self.name = f"{told.get('name', 'a server without a name')} {told.get('version', '')}".strip()
+        self.name = f"{told.get('name', 'unnamed server')} {told.get('version', '')}".strip()
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Call a tool, and wait for its answer.
+        """Call a tool and wait for its result.
 
         Raises:
             ServerRefused: the tool failed.
-            ServerLost: as the class.
+            ServerLost: see the class.
         """
         result = self.ask("tools/call", {"name": tool, "arguments": arguments})
         if result.get("isError"):
@@ -269,11 +266,11 @@ class Server:
         return result
 
     def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request; its result.
+        """Send a request and return its result.
 
         Raises:
-            ServerRefused: there is an error instead.
-            ServerLost: as the class.
+            ServerRefused: the response is an error.
+            ServerLost: see the class.
         """
         self._asked += 1
         self._send({"id": self._asked, "method": method, "params": params})
@@ -291,7 +288,7 @@ class Server:
             while left:
                 left = left[self._process.stdin.write(left) :]
         except BrokenPipeError:
-            raise ServerLost("the server ended; its standard error says why") from None
+            raise ServerLost("the server ended; see its standard error") from None
 
     def _message(self) -> dict[str, Any]:
         line = self._line()
@@ -300,22 +297,22 @@ class Server:
         except ValueError:
             message = None
         if not isinstance(message, dict):
-            raise ServerLost(f"the server sent what is no message: {line[:200]!r}")
+            raise ServerLost(f"the server sent an invalid message: {line[:200]!r}")
         return message
 
     def _line(self) -> bytes:
         assert self._process.stdout is not None  # noqa: S101 - for the type checker
         while b"\n" not in self._unread:
             if not select.select([self._process.stdout], [], [], ANSWER_SECONDS)[0]:
-                raise ServerLost(f"no answer in {ANSWER_SECONDS} s")
+                raise ServerLost(f"no response in {ANSWER_SECONDS} s")
             if not (block := self._process.stdout.read(1 << 16)):
-                raise ServerLost("the server ended; its standard error says why")
+                raise ServerLost("the server ended; see its standard error")
             self._unread += block
         line, _, self._unread = self._unread.partition(b"\n")
         return line
 
     def close(self) -> None:
-        """End it, and in a session of its own whatever it has started."""
+        """Stop the server, and all processes of its session if it has a separate one."""
         assert self._process.stdin is not None  # noqa: S101 - for the type checker
         assert self._process.stdout is not None  # noqa: S101 - for the type checker
         self._process.stdin.close()
@@ -338,11 +335,10 @@ class Server:
 
 # -- mcp ---------------------------------------------------------------------------------------------
 #
-# A filesystem server of the Model Context Protocol as a subject.
-#
-# Its allowed directories are the two roots, added to its command unless that has a placeholder. It is told
-# host paths, since that is how such a server is spoken to: a path that begins like a scope is put where the
-# scopes are, and stays as the attacker wrote it.
+# A filesystem server of the Model Context Protocol as a subject. Its allowed directories are the two roots,
+# appended to its command unless the command has a placeholder. Such a server expects host paths: a path that
+# starts with a scope is prefixed with the directory of the scopes, and the rest stays as the attacker wrote
+# it.
 
 NAMES: Final[Mapping[str, Sequence[str]]] = {
     "read_file": ("read_text_file", "read_file"),
@@ -350,11 +346,11 @@ NAMES: Final[Mapping[str, Sequence[str]]] = {
     "write_file": ("write_file",),
     "edit": ("edit_file",),
 }
-"""What each tool is called there, the preferred name first. A search in contents there is not."""
+"""The name of each tool in such a server, the preferred name first. It has no search in contents."""
 
 
 class _WritesAtOnce:
-    """What adapters of others' tools have in common."""
+    """The common part of the adapters of other tools."""
 
     commits_often = True
 
@@ -362,32 +358,32 @@ class _WritesAtOnce:
         self._stage = stage
 
     def commit(self) -> Committed:
-        """It writes at once."""
+        """Do nothing: the tool writes at once."""
         return Committed(None, "")
 
     def close(self) -> str:
-        """What was written on the standard streams of this process."""
+        """Return the output of this process on its standard streams."""
         return self._stage.log.read_text(errors="replace") if self._stage.log.exists() else ""
 
     @staticmethod
     def _named(tool: str, arguments: Any) -> dict[str, Any]:
-        """The arguments of a call, which such a tool has by name, and for one scope.
+        """Return the arguments of a call, which must be named and for one scope.
 
         Raises:
-            Inexpressible: these are none.
+            Inexpressible: they are not.
         """
         if not isinstance(arguments, dict):
-            raise Inexpressible("arguments that are no object")
+            raise Inexpressible("arguments that are not an object")
         if tool == "ls" and arguments.get("path") in EVERYTHING:
             raise Inexpressible("a listing of all scopes")
         return arguments
 
 
 class McpSubject(_WritesAtOnce):
-    """A server over the roots of a stage.
+    """An MCP server over the roots of a stage.
 
     Attributes:
-        about: name and version that the server gives.
+        about: name and version that the server reports.
     """
 
     def __init__(self, stage: Stage, command: Sequence[str]) -> None:
@@ -402,7 +398,7 @@ class McpSubject(_WritesAtOnce):
         self._offers = {tool["name"] for tool in listed}
 
     def call(self, tool: str, arguments: Any) -> Answer:
-        """Call the tool of the server that does the same."""
+        """Call the equivalent tool of the server."""
         name = next((name for name in NAMES.get(tool, ()) if name in self._offers), None)
         if name is None:
             raise Inexpressible(f"no {tool}")
@@ -427,26 +423,22 @@ class McpSubject(_WritesAtOnce):
         return told
 
     def close(self) -> str:
-        """End it; what it wrote on standard error, within a driver."""
+        """Stop the server; return its output on standard error, within a driver."""
         self._server.close()
         return super().close()
 
 
 # -- anthropic memory --------------------------------------------------------------------------------
 #
-# The local memory tool of the `anthropic` SDK as a subject.
-#
-# It knows one memory, `/memories`. So there is one tool for each scope, with the scope's root as its
-# `memory_root`: everything else is outside of it, the other scope as well. The first part of a path, `user`
-# or `project`, becomes `/memories`, and whatever follows stays as the attacker wrote it: `user-evil/x.md`
-# becomes `/memories-evil/x.md`.
-#
-# `view` reads and lists, `create` writes, `str_replace` edits; there is no search. What it raises is
-# answered as the SDK's own runner answers the model: the text of a `ToolError`, else the `repr` of the
-# exception.
+# The local memory tool of the `anthropic` SDK as a subject. It has one memory, `/memories`. Therefore each
+# scope gets one tool, with the scope's root as its `memory_root`: every other path is outside, including the
+# other scope. The first part of a path, `user` or `project`, becomes `/memories`, and the rest stays as the
+# attacker wrote it: `user-evil/x.md` becomes `/memories-evil/x.md`. `view` reads and lists, `create` writes,
+# `str_replace` edits; a search is missing. Exceptions become the same text that the SDK's own runner returns
+# to the model: the text of a `ToolError`, otherwise the `repr` of the exception.
 
 _LINE_NUMBER_COLUMNS = 7
-"""`view` puts the number of a line, in six columns, and a tab before it."""
+"""Columns before a line in the output of `view`: six for its number, and a tab."""
 
 
 class AnthropicSubject(_WritesAtOnce):
@@ -469,15 +461,15 @@ class AnthropicSubject(_WritesAtOnce):
             each.memory_root = stage.scope(scope)
 
     def call(self, tool: str, arguments: Any) -> Answer:
-        """Give the command that does the same."""
+        """Run the equivalent command."""
         path = self._named(tool, arguments).get("path")
         scope, unsafe_path = _split_path(path) if isinstance(path, str) else (ROOTS[0], path)
         command = _command(tool, unsafe_path, arguments)
         try:
             said = str(self._tools[scope].call(command))
         except MemoryError:
-            raise  # Its runner would answer, but its process has had enough.
-        except Exception as error:  # noqa: BLE001 - its runner shows the model whatever a tool raises
+            raise  # Its runner would respond, but its process is out of memory.
+        except Exception as error:  # noqa: BLE001 - its runner returns any exception of a tool to the model
             text = str(error) if type(error).__name__ == "ToolError" else repr(error)
             if tool == "write_file" and text.endswith("already exists") and self._case["expect"] == "allow":
                 raise Inexpressible("create does not replace a file") from None
@@ -486,7 +478,7 @@ class AnthropicSubject(_WritesAtOnce):
 
 
 def _split_path(path: str) -> tuple[str, str]:
-    """The scope that a path names, the first one if none, and the path as the tool has it."""
+    """Return the scope of a path (the first one if it has none) and the path for the tool."""
     logical = path.removeprefix("/").removeprefix("memories/")
     for scope in ROOTS:
         if logical.startswith(scope):
@@ -508,7 +500,7 @@ def _command(tool: str, path: object, arguments: dict[str, Any]) -> dict[str, An
 
 
 def _content(said: str) -> str:
-    """What a file holds, without the heading and the numbers; a listing as it is."""
+    """Return the content of a file without heading and line numbers; a listing unchanged."""
     head, _, lines = said.partition("\n")
     if not head.endswith("with line numbers:"):
         return said
@@ -520,26 +512,26 @@ def _content(said: str) -> str:
 Sort = Literal["muniment", "anthropic", "mcp", "command"]
 
 NAMELESS: Final = frozenset({"outside_changes", "dotfiles"})
-"""Variants of the policy that ask nothing of a tool without policies."""
+"""Policy variants that a tool without policies fulfils anyway."""
 
 INDEX_CLASS: Final = "index-forgery"
-"""Its cases write what is no attack on a tool without an index."""
+"""The class whose cases are not attacks on a tool without an index."""
 
 POLICIES: Final = frozenset({"readonly", "limits", "quota"})
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A memory tool to be tried.
+    """A memory tool to be tested.
 
     Attributes:
         name: short, for the head of a column.
-        spec: as it is named on the command line.
-        sort: how it is spoken to.
-        command: what starts it, split, with placeholders; empty where nothing is started.
-        claims: its own threat model.
-        tools: those of the corpus that it has.
-        variants: of the policy that it can be given.
+        spec: its name on the command line.
+        sort: the kind of its interface.
+        command: the command that starts it, split, with placeholders; empty if no process is started.
+        claims: its threat model.
+        tools: the tools of the corpus that it has.
+        variants: the policy variants that it supports.
     """
 
     name: str
@@ -552,7 +544,7 @@ class Target:
 
     @property
     def promises(self) -> Promises:
-        """What it is held to. An MCP server is given both roots as one, and spoken to with host paths."""
+        """Return its promises. An MCP server gets both roots as one, and host paths."""
         return Promises(
             is_exact=self.sort == "muniment",
             separates_scopes=self.sort != "mcp",
@@ -561,7 +553,7 @@ class Target:
         )
 
     def lacks(self, case: Case) -> str | None:
-        """What a case needs that the tool has not; None: nothing."""
+        """Return a requirement of a case that the tool does not meet, or None."""
         for call in (*case.get("first", ()), case["call"]):
             if call["tool"] in ALL_TOOLS - self.tools:
                 return f"no {call['tool']}"
@@ -571,7 +563,7 @@ class Target:
         return f"no policy for {missing[0]}" if missing else None
 
     def open(self, stage: Stage, case: Case) -> Subject:
-        """Bind it to the roots of a stage; `OpenSubject`."""
+        """Bind the tool to the roots of a stage; an `OpenSubject`."""
         match self.sort:
             case "muniment":
                 return SandboxSubject(stage, case, in_process=False)
@@ -589,10 +581,10 @@ ALL_TOOLS: Final = frozenset({"read_file", "grep", "ls", "write_file", "edit"})
 
 
 def parse_target(spec: str) -> Target:
-    """The target of a name.
+    """Return the target of a specification.
 
     Raises:
-        ValueError: there is none; the message says which there are.
+        ValueError: unknown target; the message lists the known ones.
     """
     sort, _, text = spec.partition("=")
     match sort:
@@ -609,12 +601,12 @@ def parse_target(spec: str) -> Target:
             return Target("command", spec, sort, _split(text), UNKNOWN, ALL_TOOLS, variants)
         case _:
             raise ValueError(
-                f"{spec!r} is no target; there are muniment, anthropic, mcp=COMMAND and command=COMMAND"
+                f"unknown target {spec!r}: use muniment, anthropic, mcp=COMMAND or command=COMMAND"
             )
 
 
 def filled(command: Sequence[str], stage: Stage, case: Case) -> tuple[str, ...]:
-    """A command with its placeholders filled in; the policy is written only where one is asked for."""
+    """Return a command with its placeholders replaced; the policy is written only if the command uses it."""
     values = {scope: str(stage.scope(scope)) for scope in ROOTS}
     values |= {"state": str(stage.state), "symlinks": symlinks(case)}
     if any("{policy}" in word for word in command):
@@ -631,5 +623,5 @@ def _split(text: str) -> tuple[str, ...]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise ValueError(f"{text!r} is no command: {error}") from None
+        raise ValueError(f"invalid command {text!r}: {error}") from None
     return tuple(str(Path(word).absolute()) if Path(word).is_file() else word for word in words)

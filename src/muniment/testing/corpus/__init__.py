@@ -1,4 +1,4 @@
-"""Attacks and ordinary calls as data, and what executes them against a memory tool.
+"""Attacks and ordinary calls as data, and the interpreter that runs them against a memory tool.
 
     from muniment.testing.corpus import load_corpus, run_case
 
@@ -7,15 +7,15 @@
         for failure in run_case(case, directory / name, corpus.canary, open_subject):
             print(name, failure.kind, failure.text)
 
-`open_subject` binds the tool under test to the directories of a `Stage` and returns a `Subject`: three
-methods, `call`, `commit` and `close`. Only that has to be written to point the corpus at another tool;
-`subjects` does it for Muniment. The format is described in `README.md` beside this file.
+`open_subject` binds the tool under test to the directories of a `Stage` and returns a `Subject` with three
+methods: `call`, `commit` and `close`. To test another tool, write only this adapter; `subjects` contains the
+one for Muniment. `README.md` in this directory describes the format.
 
-A case runs in this process, in throwaway directories. Hangs, crashes and what a tool steals from its
-environment are seen only where cases run in a process of their own: `driver` and `running`.
+A case runs in this process, in throwaway directories. To detect hangs, crashes and reads of the environment,
+run the cases in separate processes: `driver` and `running`.
 
-The checks of generated indexes need `markdown-it-py` (`pip install 'muniment[testing]'`); nothing else here
-needs more than the standard library, but for `subjects`.
+The checks of generated indexes need `markdown-it-py` (`pip install 'muniment[testing]'`). Everything else,
+except `subjects`, needs only the standard library.
 """
 
 from __future__ import annotations

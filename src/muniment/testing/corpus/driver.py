@@ -1,16 +1,16 @@
-"""Runs cases of the corpus in a process that has something to lose.
+"""Run cases of the corpus in a process that has data to steal.
 
     python -m muniment.testing.corpus.driver TARGET DIRECTORY ID…      TARGET: as for `muniment conformance`
 
-Standard input, current directory and HOME of each case point into its own `outside`, and the environment
-holds the canary, so that `/dev/stdin`, `/proc/self/cwd`, `/proc/self/environ` and `~` have something to
-steal. As root, the capabilities that override file modes are given up before anything starts, so that the
-zygote lacks them as well.
+Standard input, current directory and HOME of each case point into its `outside`, and the environment contains
+the canary. So `/dev/stdin`, `/proc/self/cwd`, `/proc/self/environ` and `~` all lead to a secret. As root, the
+driver drops the capabilities that override file modes before it starts anything, so that the zygote also
+lacks them.
 
 A line of JSON on standard output before and after each case: `{"start": ID}`, and
 `{"id": ID, "failures": [{"kind", "text"}…]}`.
-What is written on the standard streams meanwhile is the case's log. What the target calls itself, version
-included, is left in `DIRECTORY/about`.
+The log of a case contains the output on the standard streams meanwhile. The driver writes the name and
+version that the target reports to `DIRECTORY/about`.
 """
 
 from __future__ import annotations
@@ -40,22 +40,23 @@ from muniment.testing.corpus.stage import (
 )
 
 MEMORY_BYTES: Final = 1 << 32
-"""Address space of a driver with another's tool in it: a case has a file of 4 GiB."""
+"""Address space of a driver that runs another tool in its process: one case has a file of 4 GiB."""
 
 
 def main(spec: str, directory: Path, ids: Sequence[str]) -> None:
     """Run the cases in order against a target.
 
     Raises:
-        ValueError: there is no such target.
-        KeyError: there is no such case.
+        ValueError: unknown target.
+        KeyError: unknown case.
     """
-    from muniment.testing.conformance.targets import parse_target  # A driver of another tool needs none.
+    # A driver of another tool does not need it.
+    from muniment.testing.conformance.targets import parse_target
 
     target = parse_target(spec)
     if target.sort == "anthropic":
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    # HOME leads into `outside`; what `npx` keeps there would look like an escape of the server it starts.
+    # HOME is `outside`; the cache of `npx` there would count as an escape of the server that it starts.
     os.environ.setdefault("npm_config_cache", str(Path.home() / ".npm"))
 
     def opens(stage: Stage, case: Case) -> Subject:
@@ -69,9 +70,9 @@ def main(spec: str, directory: Path, ids: Sequence[str]) -> None:
 
 
 def drive(opens: OpenSubject, directory: Path, ids: Sequence[str]) -> None:
-    """Run the cases in order against any subject. A driver of another tool is a call of this.
+    """Run the cases in order against any subject. A driver of another tool is a call of this function.
 
-    This process is not of much use afterwards: its standard streams lead into the last case.
+    Afterwards this process is of little use: its standard streams point into the last case.
 
     Args:
         opens: as for `run_case`.
@@ -79,7 +80,7 @@ def drive(opens: OpenSubject, directory: Path, ids: Sequence[str]) -> None:
         ids: of the cases.
 
     Raises:
-        KeyError: there is no such case.
+        KeyError: unknown case.
     """
 
     def open_there(stage: Stage, case: Case) -> Subject:
@@ -96,7 +97,7 @@ def drive(opens: OpenSubject, directory: Path, ids: Sequence[str]) -> None:
                 failures = run_case(case, directory / case_id, corpus.canary, open_there)
             except Inexpressible as reason:
                 failures = [Failure(Kind.INEXPRESSIBLE, str(reason))]
-            except Exception:  # noqa: BLE001 - whatever a subject raises is a result; the next case goes on
+            except Exception:  # noqa: BLE001 - any exception of a subject is a result; the next case runs
                 failures = [Failure(Kind.DIED, traceback.format_exc())]
             _tell(results, {"id": case_id, "failures": [asdict(failure) for failure in failures]})
         os.chdir("/")

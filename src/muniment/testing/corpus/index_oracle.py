@@ -1,9 +1,9 @@
-"""What a CommonMark reader makes of an index: an oracle that knows nothing of how indexes are written.
+"""Check an index with a CommonMark parser. The oracle does not know how indexes are written.
 
-A safe index is one heading, paragraphs of plain text, and one list; each of its items stands on one physical
-line and begins with the only link of the item, whose target decodes to a file. Everything else that markdown
-or a terminal would act on is a forgery. An index that does not fit in one file leads to every entry once over
-pages in `index/`, each as safe.
+A safe index is one heading, paragraphs of plain text, and one list. Each list item is one physical line and
+starts with the only link of the item, whose target decodes to a file. Any other markup that markdown or a
+terminal would interpret is a forgery. An index that does not fit in one file links to every entry once,
+through pages in `index/`, which must be equally safe.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ INDEX: Final = "MEMORY.md"
 PAGES: Final = "index/"
 
 _AUTOLINK: Final = re.compile(r"\w://\S|www\.\S|\S@\S+\.\S", re.IGNORECASE)
-"""What readers with the GitHub extensions make a link without being asked."""
+"""Text that GitHub's extensions turn into a link."""
 
 
 def index_targets(data: bytes) -> list[str]:
-    """The percent-decoded targets of all links, in order."""
+    """Return the percent-decoded targets of all links, in order."""
     return [
         unquote(str(child.attrs["href"]))
         for token in _parse(data.decode())
@@ -55,11 +55,11 @@ def index_targets(data: bytes) -> list[str]:
 
 
 def memory_problems(root: Path, files: set[str]) -> Iterator[str]:
-    """Why the index of a root is not safe: `MEMORY.md` and the pages that it leads to.
+    """Yield the problems of the index of a root: `MEMORY.md` and the pages that it links to.
 
     Args:
-        root: where the index is.
-        files: the entries that are there, relative to the root.
+        root: the directory with the index.
+        files: the existing entries, relative to the root.
     """
     data = (root / INDEX).read_bytes()
     targets = index_targets(data)
@@ -69,11 +69,11 @@ def memory_problems(root: Path, files: set[str]) -> Iterator[str]:
     yield from index_problems(data, set(targets))
     listed: list[str] = []
     waiting, met = [target for target in targets if target.startswith(PAGES)], set[str]()
-    yield from (f"{INDEX} leads to {target!r}" for target in sorted({*targets} - {*waiting} - files))
+    yield from (f"{INDEX} links to {target!r}" for target in sorted({*targets} - {*waiting} - files))
     while waiting:
         page = waiting.pop()
         if page in met or not (root / page).is_file() or (root / page).is_symlink():
-            yield f"{page!r} is linked twice, or is no file"
+            yield f"{page!r} is linked twice, or is not a file"
             continue
         met.add(page)
         data = (root / page).read_bytes()
@@ -83,15 +83,15 @@ def memory_problems(root: Path, files: set[str]) -> Iterator[str]:
         waiting += [path for path in reached if path.startswith(PAGES)]
         listed += [path for path in reached if not path.startswith(PAGES)]
     if sorted(listed) != sorted(files):
-        yield f"the pages link {sorted(listed)!r}, there is {sorted(files)!r}"
+        yield f"the pages link to {sorted(listed)!r}, expected {sorted(files)!r}"
 
 
 def index_problems(data: bytes, files: set[str]) -> Iterator[str]:
-    """Why the index is not safe.
+    """Yield the problems of an index.
 
     Args:
         data: the index.
-        files: the entries that are there, relative to the root.
+        files: the existing entries, relative to the root.
     """
     try:
         text = data.decode()
@@ -100,9 +100,9 @@ def index_problems(data: bytes, files: set[str]) -> Iterator[str]:
         return
     for char in sorted(set(text) - {"\n"}):
         if unicodedata.category(char) in _CATEGORIES or _INVISIBLE.match(char):
-            yield f"the index holds U+{ord(char):04X}"
+            yield f"the index contains U+{ord(char):04X}"
     if re.search(r"(?<!\\)\[\[", text):
-        yield "the index holds a wiki link"
+        yield "the index contains a wiki link"
     tokens = _parse(text)
     yield from _block_problems(tokens)
     items = [tokens[at + 2] for at, token in enumerate(tokens) if token.type == "list_item_open"]
@@ -113,7 +113,7 @@ def index_problems(data: bytes, files: set[str]) -> Iterator[str]:
         yield f"{len(lines)} lines look like heading or item, the list has {len(items)} items"
     targets = index_targets(data)
     if sorted(targets) != sorted(files):
-        yield f"links to {sorted(targets)!r}, there is {sorted(files)!r}"
+        yield f"links to {sorted(targets)!r}, expected {sorted(files)!r}"
 
 
 def _parse(text: str) -> list[Token]:
@@ -123,7 +123,7 @@ def _parse(text: str) -> list[Token]:
 def _block_problems(tokens: list[Token]) -> Iterator[str]:
     for token in tokens:
         if token.type not in _BLOCKS:
-            yield f"the index holds a {token.type}"
+            yield f"the index contains a {token.type}"
     headings = [token for token in tokens if token.type == "heading_open"]
     if [token.tag for token in headings] != ["h1"] or tokens[0].type != "heading_open":
         yield f"the index has {len(headings)} headings, not one at its top"
@@ -140,7 +140,7 @@ def _item_problems(item: Token) -> Iterator[str]:
     children = item.children or []
     kinds = [child.type for child in children]
     if kinds[:1] != ["link_open"] or "link_close" not in kinds:
-        yield f"an item does not begin with a link: {item.content[:80]!r}"
+        yield f"an item does not start with a link: {item.content[:80]!r}"
         return
     end = kinds.index("link_close")
     if not "".join(child.content for child in children[1:end]).strip():
@@ -155,4 +155,4 @@ def _text_problems(children: list[Token], where: str) -> Iterator[str]:
         if child.type not in _INLINES:
             yield f"{child.type} in {where!r}"
     if _AUTOLINK.search("".join(child.content for child in children)):
-        yield f"an address that readers make a link, in {where!r}"
+        yield f"an address that is rendered as a link, in {where!r}"

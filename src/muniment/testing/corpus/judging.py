@@ -1,15 +1,15 @@
-"""What is judged in every case, whatever its own checks ask for.
+"""Judge every case: rules that apply in addition to its own checks.
 
-- J1 every call of `first` was allowed; the verdict of the call is one that the case accepts, and its code
-  belongs to it. A commit of something allowed succeeds, unless somebody tampered with the roots.
-- J2 the forbidden trees are as they were, down to the access times that tell of a read; nothing appeared
-  beside the roots.
-- J3 if nothing was allowed to be written, both roots are as they were; otherwise nothing changed but the
-  named files, folders on their way and the index of their scopes. In a race a file may also have a second
-  name, since it may have been exchanged while it was replaced.
-- J4 the canary stands in no answer, change-set, log, state or file written, and no host path comes out that
-  did not go in.
-- J5 a race was one: the attacker was at work.
+- J1 every call of `first` was allowed. The case accepts the verdict of the call, and the code belongs to the
+  verdict. A commit of an allowed change succeeds, unless the roots were tampered with.
+- J2 the forbidden trees are unchanged, including the access times that reveal a read, and no new file exists
+  next to the roots.
+- J3 if no write was allowed, both roots are unchanged. Otherwise only the requested files, their parent
+  folders and the index of their scopes changed. In a race a file may also have a second name, since it may
+  have been exchanged during its replacement.
+- J4 the canary is not in any answer, change set, log, state or written file, and the output contains no host
+  path that was not in the input.
+- J5 a race was real: the attacker was running.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from muniment.testing.witness import Photograph, PhotographedName, differences, 
 
 # -- checks ------------------------------------------------------------------------------------------
 #
-# The effects that a case may ask for, judged after the commit.
+# The effects that a case may require, judged after the commit.
 
 INDEX: Final = "MEMORY.md"
 PAGES: Final = "index"
 BRINGS_ABOUT: Final = frozenset({"file_equals", "b64_equals", "exists_if_allowed", "size", "in_output"})
-"""The checks that ask for what a call is there for. The others ask for what it may not do besides."""
+"""The checks that require the purpose of a call. The others forbid side effects."""
 OF_THE_INDEX: Final = frozenset({"index_safe", "index_targets", "index_contains", "index_line_max"})
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a case came to.
+    """The effect of a case.
 
     Attributes:
-        stage: where it happened.
+        stage: its directories.
         allowed: whether a call was allowed.
         outputs: the text of every answer.
         seconds: wall clock of all calls and commits.
@@ -68,14 +68,14 @@ class Effect:
 
     @property
     def output(self) -> str:
-        """All answers."""
+        """Return all answers."""
         return "\n".join(self.outputs)
 
 
 Parameters = Mapping[str, Any]
 Check = Callable[[Effect, Parameters], Iterator[str]]
 CHECKS: Final = dict[str, Check]()
-"""Every check by its name, which is that of its function."""
+"""All checks by name, which is the name of the function."""
 
 
 def _check(check: Check) -> Check:
@@ -83,10 +83,10 @@ def _check(check: Check) -> Check:
 
 
 def problems(effect: Effect, check: Parameters) -> Iterator[Failure]:
-    """Why an effect is not what `check` asks for.
+    """Yield the failures of an effect under a check.
 
     Raises:
-        KeyError: there is no such check.
+        KeyError: unknown check.
     """
     parameters = effect.stage.expand(check)
     name = check["check"]
@@ -107,16 +107,16 @@ def _b64_equals(_effect: Effect, check: Parameters) -> Iterator[str]:
 
 def _holds(path: Path, wanted: bytes) -> Iterator[str]:
     if path.is_symlink() or not path.is_file():
-        yield f"there is no file {path.name!r}"
+        yield f"no file {path.name!r}"
     elif (found := path.read_bytes()) != wanted:
-        yield f"{path.name!r} holds {found[:80]!r}, not {wanted[:80]!r}"
+        yield f"{path.name!r} contains {found[:80]!r}, not {wanted[:80]!r}"
 
 
 @_check
 def _not_in_file(_effect: Effect, check: Parameters) -> Iterator[str]:
     path = Path(check["path"])
     if path.is_file() and check["text"].encode() in path.read_bytes():
-        yield f"{path.name!r} holds {check['text']!r}"
+        yield f"{path.name!r} contains {check['text']!r}"
 
 
 @_check
@@ -148,7 +148,7 @@ def _in_output(effect: Effect, check: Parameters) -> Iterator[str]:
 @_check
 def _not_in_output(effect: Effect, check: Parameters) -> Iterator[str]:
     if check["text"] in effect.output:
-        yield f"{check['text']!r} was shown"
+        yield f"{check['text']!r} is in the output"
 
 
 @_check
@@ -206,7 +206,7 @@ def _index_safe(effect: Effect, check: Parameters) -> Iterator[str]:
         root = effect.stage.scope(check["scope"])
         yield from memory_problems(root, entries(root))
     elif effect.allowed:
-        yield "there is no index"
+        yield "no index"
 
 
 @_check
@@ -232,7 +232,7 @@ def _index_line_max(effect: Effect, check: Parameters) -> Iterator[str]:
 
 
 def entries(root: Path) -> set[str]:
-    """The files that an index of `root` has to list."""
+    """Return the files that the index of `root` must list."""
     paths = (
         path.relative_to(root) for path in root.rglob("*.md") if path.is_file() and not path.is_symlink()
     )
@@ -248,7 +248,7 @@ def entries(root: Path) -> set[str]:
 # -- judging -----------------------------------------------------------------------------------------
 
 MIN_EXCHANGES: Final = 50
-"""Exchanges without which a race was none; there are tens of thousands."""
+"""The minimum of exchanges in a race; usually there are tens of thousands."""
 
 READING_TOOLS: Final = frozenset({"read_file", "grep", "ls"})
 
@@ -279,10 +279,10 @@ CODES: Final[Mapping[str, frozenset[str | None]]] = {
 
 @dataclass(frozen=True, slots=True)
 class CallMade:
-    """A call that was made, with its arguments filled in.
+    """A completed call with its final arguments.
 
     Attributes:
-        lands: the file that an allowed write goes to, where it is not the named one.
+        lands: the file that an allowed write modifies, if it differs from the path of the call.
     """
 
     tool: str
@@ -292,30 +292,30 @@ class CallMade:
 
     @property
     def target(self) -> str | None:
-        """The file that it was allowed to write, as `scope/path`."""
+        """Return the file that it was allowed to write, as `scope/path`."""
         if self.answer.verdict != "allow" or self.tool in READING_TOOLS:
             return None
         return self.lands or _logical(self.arguments)
 
     @property
     def scope(self) -> str | None:
-        """The scope that it named."""
+        """Return the scope in its path, or None."""
         named = _logical(self.arguments).split("/", maxsplit=1)[0]
         return named if named in ROOTS else None
 
 
 @dataclass(slots=True)
 class CaseRun:
-    """What happened to one case.
+    """The events of one case.
 
     Attributes:
-        first: the calls before the one that is judged.
-        calls: that one, as often as it was made.
-        log: what the subject logged.
+        first: the calls before the judged one.
+        calls: the judged call, once per repetition.
+        log: the log of the subject.
         seconds: wall clock of all calls and commits.
-        exchanges: in a race.
-        problem: why there were not more of them.
-        decoy: what a name was exchanged with.
+        exchanges: number of exchanges in a race.
+        problem: why the attacker stopped early, or None.
+        decoy: the file that a name was exchanged with.
     """
 
     first: list[CallMade] = field(default_factory=list)
@@ -329,29 +329,29 @@ class CaseRun:
 
     @property
     def allowed(self) -> bool:
-        """Whether the call was allowed, once at least."""
+        """Return whether the judged call was allowed at least once."""
         return any(call.answer.verdict == "allow" for call in self.calls)
 
     @property
     def targets(self) -> set[str]:
-        """Files that were allowed to be written."""
+        """Return the files that were allowed to be written."""
         return {call.target for call in (*self.first, *self.calls) if call.target is not None}
 
     @property
     def scopes(self) -> set[str]:
-        """Scopes that were named."""
+        """Return the scopes in the paths of the calls."""
         return {call.scope for call in (*self.first, *self.calls) if call.scope is not None}
 
 
 def failures_of(
     case: Case, stage: Stage, run: CaseRun, before: Photograph, after: Photograph
 ) -> Iterator[Failure]:
-    """What is wrong with a run.
+    """Yield the failures of a run.
 
     Args:
-        case: what was run.
-        stage: where.
-        run: what happened.
+        case: the case.
+        stage: its directories.
+        run: its events.
         before: photograph from just before the call.
         after: from after the last commit.
     """
@@ -361,7 +361,7 @@ def failures_of(
 
 
 def tree_changes(before: Photograph, after: Photograph, *, roots: bool, swapped: bool = False) -> list[str]:
-    """What changed that may not have, a line a name; as `tree_failures`."""
+    """Return the forbidden changes, one line per name; see `tree_failures`."""
     return [failure.text for failure in tree_failures(before, after, roots=roots, swapped=swapped)]
 
 
@@ -373,14 +373,14 @@ def tree_failures(
     swapped: bool = False,
     scopes: Collection[str] = (),
 ) -> list[Failure]:
-    """What changed that may not have.
+    """Return the forbidden changes.
 
     Args:
         before: an earlier photograph of a stage.
         after: the next one.
-        roots: whether the scope roots may not have changed either. They may have been read.
-        swapped: whether somebody exchanged names in them; this alone changes the times of directories.
-        scopes: that were named, if any was: what changes elsewhere has crossed.
+        roots: whether changes of the scope roots are also forbidden. Reads are allowed.
+        swapped: whether names in them were exchanged, which changes the times of directories.
+        scopes: the scopes in the paths of the calls, if any; a change in another scope is a crossing.
     """
     found = [
         failure
@@ -389,7 +389,7 @@ def tree_failures(
         for failure in _outside_failures(name, before, after)
     ]
     beside = {_top(name) for name in (*before, *after)} - {*FORBIDDEN, *ROOTS}
-    found += [Failure(Kind.LEFT, f"{name!r} stands beside the roots") for name in sorted(beside)]
+    found += [Failure(Kind.LEFT, f"{name!r} is next to the roots") for name in sorted(beside)]
     for top in ROOTS if roots else ():
         looks = [_part(look, top) for look in (before, after)]
         if swapped:
@@ -424,7 +424,7 @@ def _verdict_failures(case: Case, run: CaseRun) -> Iterator[Failure]:
     answers = {(call.answer.verdict, call.answer.code): call.answer.text for call in run.calls}
     for (verdict, code), said in answers.items():
         if verdict not in accepted:
-            text = f"verdict {verdict} ({code}) where {sorted(accepted)} is right: {said[:200]!r}"
+            text = f"verdict {verdict} ({code}), expected {sorted(accepted)}: {said[:200]!r}"
             yield Failure(_verdict_kind(verdict, accepted), text)
         if code not in CODES.get(verdict, ()):
             yield Failure(Kind.WORDING, f"code {code!r} does not belong to {verdict!r}")
@@ -434,7 +434,7 @@ def _verdict_failures(case: Case, run: CaseRun) -> Iterator[Failure]:
             if one.error:
                 yield Failure(Kind.REFUSED, f"the commit failed: {str(one.everything)[:300]}")
     if run.exchanges is not None and (run.problem or run.exchanges < MIN_EXCHANGES):
-        yield Failure(Kind.NO_RACE, f"the race was not run: {run.exchanges} exchanges, {run.problem}")
+        yield Failure(Kind.NO_RACE, f"the race did not run: {run.exchanges} exchanges, {run.problem}")
 
 
 def _verdict_kind(verdict: str, accepted: set[str]) -> Kind:
@@ -450,11 +450,11 @@ def _tree_failures(run: CaseRun, before: Photograph, after: Photograph) -> Itera
     for name in () if still else _changed_names(before, after):
         displaced = run.decoy is not None and _is_copy(name, before, after, run.decoy)
         if not displaced and not any(_may_change(name, target) for target in run.targets):
-            yield Failure(_inside(_top(name), run.scopes), f"{name!r} was written as well")
+            yield Failure(_inside(_top(name), run.scopes), f"{name!r} was also written")
 
 
 def _changed_names(before: Photograph, after: Photograph) -> list[str]:
-    """Names beneath the roots that stand for something else now, whatever their times."""
+    """Return the names in the roots whose kind, mode or content changed; times do not count."""
     return [
         name
         for name in sorted({*before, *after})
@@ -463,16 +463,17 @@ def _changed_names(before: Photograph, after: Photograph) -> list[str]:
 
 
 def _may_change(name: str, target: str) -> bool:
-    """Whether writing `target` may change `name`: itself, a folder on its way, or a part of the index."""
+    """Return whether a write of `target` may change `name`: the file, its parents, or parts of the index."""
     scope = target.split("/", maxsplit=1)[0]
     of_index = tuple(f"{scope}/{made}" for made in ("MEMORY.md", "index", "memory-before-muniment"))
     return f"{target}/".startswith(f"{name}/") or name.startswith(of_index)
 
 
 def _is_copy(name: str, before: Photograph, after: Photograph, decoy: PhotographedName) -> bool:
-    """Whether a new name leads to the decoy itself, or to a file that holds what another one held or holds.
+    """Return whether a new name is the decoy, or a file with the content of another file.
 
-    Who replaces a name while somebody exchanges it may come to hold what is not theirs, and must not drop it.
+    A program that replaces a name during an exchange may get a file that belongs to another name, and must
+    not delete it.
     """
     if name in before:
         return False
@@ -508,13 +509,13 @@ def _leaks(
 
 
 def _logical(arguments: Any) -> str:
-    """The path of a call as `scope/path`; empty where it has none."""
+    """Return the path of a call as `scope/path`; empty if it has none."""
     path = arguments.get("path") if isinstance(arguments, Mapping) else None
     return path.removeprefix("/").removeprefix("memories/") if isinstance(path, str) else ""
 
 
 def _part(look: Photograph, top: str) -> Photograph:
-    """What lies beneath one name of the tree."""
+    """Return the entries of one top-level name."""
     return {name: entry for name, entry in look.items() if _top(name) == top}
 
 
@@ -532,37 +533,36 @@ def _without_time(entry: PhotographedName) -> PhotographedName:
 
 # -- interpreter -------------------------------------------------------------------------------------
 #
-# Executes one case of the corpus against a subject and says what went wrong.
+# Executes one case of the corpus against a subject:
 #
 #     1. Build the stage: roots, forbidden trees, the operations of `setup`. Photograph it.
-#     2. Open the subject. Nothing may have changed.
-#     3. Make the calls of `first`, which have to be allowed.
-#     4. Carry out the operations of `when: after_open`. Photograph it again.
+#     2. Open the subject. No change is allowed.
+#     3. Make the calls of `first`, which must be allowed.
+#     4. Run the operations of `when: after_open`. Photograph it again.
 #     5. Make the call; in a race, repeatedly while another process exchanges a name. Commit.
-#     6. Photograph a last time, and judge: what is always judged (`judging.py`), then the case's own
-#        checks.
+#     6. Photograph it again, and judge: the general rules (see above), then the checks of the case.
 #
-# Not judged here: a hang. Whoever runs this watches the clock (`running.py`).
+# Hangs are not judged here; `running.py` detects them.
 
 RACE_SECONDS: Final = 0.4
-"""How long a race lasts at least."""
+"""Minimum duration of a race in seconds."""
 
 CALLS_PER_COMMIT: Final = 20
-"""In a race, a writing tool's proposals are committed after so many calls: a commit waits for the disk."""
+"""Calls per commit of a writing tool in a race: a commit waits for the disk."""
 
 
 def run_case(case: Case, directory: Path, canary: str, open_subject: OpenSubject) -> list[Failure]:
-    """Everything that is wrong with how the subject handles the case; empty: nothing.
+    """Run a case and return all failures of the subject.
 
     Args:
-        case: from the corpus, or one of your own in its format.
-        directory: where to build the stage; must not exist. It stays.
-        canary: the text that must not come out.
+        case: from the corpus, or any other in its format.
+        directory: the directory of the stage; must not exist. It is not deleted.
+        canary: the text that must not occur in any output.
         open_subject: binds a new subject to the roots of the stage.
 
     Raises:
         KeyError: the case has an operation, kind or check that is not in the format.
-        Exception: whatever the subject raises.
+        Exception: any exception of the subject.
     """
     stage = Stage(directory, canary)
     for operation in case["setup"]:

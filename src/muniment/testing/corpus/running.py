@@ -1,4 +1,4 @@
-"""Runs drivers from outside: reads what they tell, and ends those that hang."""
+"""Run drivers in separate processes: read their results, and kill those that hang."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from typing import Final
 from muniment.testing.corpus.stage import Failure, Kind
 
 HANG_SECONDS: Final = 12.0
-"""A case that takes longer hangs."""
+"""Time limit of a case, in seconds; a longer case hangs."""
 
 ABOUT: Final = "about"
-"""The file of a driver's directory in which it leaves what the target calls itself."""
+"""The file in a driver's directory with the name that the target reports."""
 
 Failures = Mapping[str, list[Failure]]
-"""What went wrong in each case; empty: nothing."""
+"""The failures of each case; an empty list for none."""
 
 
 class Leash:
-    """Ends all drivers that are held by it, from another thread."""
+    """A group of drivers that another thread can kill."""
 
     def __init__(self) -> None:
         self._pulled = False
@@ -36,14 +36,14 @@ class Leash:
         self._lock = threading.Lock()
 
     def is_pulled(self) -> bool:
-        """Whether it was, so that nothing more is to be started."""
+        """Return whether the group was killed; then no driver may start."""
         return self._pulled
 
     @contextmanager
     def hold(self, driver: subprocess.Popen[bytes]) -> Iterator[None]:
-        """Hold a driver for the time of the block, and end it with all that it started.
+        """Register a driver during the block, then kill it with all its children.
 
-        It is not reaped meanwhile, so that its number is nobody else's.
+        The driver is not reaped meanwhile, so that its process id is not reused.
         """
         with self._lock:
             self._held.add(driver.pid)
@@ -57,7 +57,7 @@ class Leash:
                 _kill(driver.pid)
 
     def pull(self) -> None:
-        """End those that are held now, and at once those that come."""
+        """Kill all registered drivers, and all that are registered later."""
         with self._lock:
             self._pulled = True
             for pid in self._held:
@@ -65,7 +65,10 @@ class Leash:
 
 
 def driver_command(spec: str, directory: Path) -> list[str]:
-    """How to start the driver of a target, which imports nothing from where it runs; the ids follow."""
+    """Return the command that starts the driver of a target, without the ids.
+
+    The driver does not import from its current directory.
+    """
     return [sys.executable, "-P", "-m", "muniment.testing.corpus.driver", spec, str(directory)]
 
 
@@ -78,15 +81,15 @@ def run_driver(
     told: Callable[[str], None] = lambda _: None,
     leash: Leash | None = None,
 ) -> Failures:
-    """Run the cases, with as many drivers as hangs and crashes make necessary.
+    """Run the cases, with as many drivers as hangs and crashes require.
 
     Args:
-        command: what to start; the ids are added to it.
+        command: the command to start; the ids are appended.
         ids: of the cases.
-        canary: put into the environment of the drivers, for `/proc/self/environ` to be worth stealing.
-        hang_seconds: after which a driver that tells nothing is killed, with all that it started.
-        told: hears of each case that ended.
-        leash: ends it early; what was not run by then is missing in the result.
+        canary: put into the environment of the drivers, as a secret in `/proc/self/environ`.
+        hang_seconds: time without output after which a driver and its children are killed.
+        told: called after each case.
+        leash: stops it early; cases that did not run are missing in the result.
     """
     failures: dict[str, list[Failure]] = {}
     left, leash = list(ids), leash or Leash()
@@ -124,7 +127,7 @@ def _started(command: Sequence[str], ids: Sequence[str], canary: str) -> subproc
 def _follow(
     driver: subprocess.Popen[bytes], note: Callable[[str, list[Failure]], None], hang_seconds: float
 ) -> tuple[str | None, bool]:
-    """Follow one driver until it ends or hangs: the case that it began last, and whether it hangs."""
+    """Read the results of one driver; return its last started case and whether it hangs."""
     assert driver.stdout is not None  # noqa: S101 - for the type checker
     running: str | None = None
     for line in _lines(driver.stdout.fileno(), hang_seconds):
@@ -139,7 +142,7 @@ def _follow(
 
 
 def _last_words(driver: subprocess.Popen[bytes], seconds: float) -> str:
-    """Let a driver end that has nothing more to tell; what it wrote on standard error."""
+    """Wait for the end of a driver and return its output on standard error."""
     assert driver.stderr is not None  # noqa: S101 - for the type checker
     said = driver.stderr.read().decode(errors="replace")
     ending = os.pidfd_open(driver.pid)
@@ -151,12 +154,12 @@ def _last_words(driver: subprocess.Popen[bytes], seconds: float) -> str:
 
 
 def _kill(pid: int) -> None:
-    """Kill the whole session of a driver that nobody has reaped yet."""
+    """Kill the session of a driver that is not reaped yet."""
     os.killpg(pid, signal.SIGKILL)
 
 
 def _lines(output: int, hang_seconds: float) -> Iterator[bytes | None]:
-    """Lines as they come; None, and no more, when none came for too long."""
+    """Yield lines as they arrive; yield None and stop if none arrives in time."""
     pending = b""
     with selectors.DefaultSelector() as selector:
         selector.register(output, selectors.EVENT_READ)

@@ -1,11 +1,11 @@
 """The throwaway directories of one case: built from its `setup`, and photographed before and after.
 
     CASE/tree/user, CASE/tree/project           the scope roots
-    CASE/tree/outside, CASE/tree/user-evil      hold secret.md with the canary; not to be read or changed
-    CASE/aside                                  what `replace` took out of the tree, decoys of `swap`
+    CASE/tree/outside, CASE/tree/user-evil      contain secret.md with the canary; no reads or changes allowed
+    CASE/aside                                  files that `replace` moved out of the tree, decoys of `swap`
     CASE/state, CASE/policy.toml, CASE/log      for the subject, outside the tree
 
-Everything is done from the description of the corpus (`README.md`) and shares no code with any subject.
+The module implements the description of the corpus (`README.md`) and shares no code with any subject.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from muniment.testing.witness import Photograph, photograph
 
 # -- case --------------------------------------------------------------------------------------------
 #
-# The cases as they stand in the files beside this one.
-#
-# `escapes.json` is a published set, kept byte for byte; `own.json` holds what this project added to it.
+# The cases in the files of this directory. `escapes.json` is a published set, unchanged byte for byte;
+# `own.json` contains the cases that this project added.
 
 FILES: Final = ("escapes.json", "own.json")
 
@@ -40,122 +39,123 @@ Case = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Cases by id, and the text that must not come out."""
+    """Cases by id, and the text that must not occur in any output."""
 
     canary: str
     cases: Mapping[str, Case]
 
 
 def load_corpus(*names: str) -> Corpus:
-    """The shipped cases.
+    """Return the shipped cases.
 
     Args:
-        names: of the files to take them from, all of `FILES` if none is named.
+        names: the files to load; all of `FILES` by default.
 
     Raises:
-        ValueError: the files do not belong together: they have two canaries, or an id twice.
+        ValueError: the files do not fit together: they have two canaries, or the same id twice.
     """
     documents = [json.loads(files(__package__).joinpath(name).read_text("utf-8")) for name in names or FILES]
     cases = [case for document in documents for case in document["cases"]]
     by_id = {case["id"]: case for case in cases}
     if len(by_id) != len(cases):
-        raise ValueError("an id stands twice")
+        raise ValueError("duplicate id")
     (canary, *others) = {document["canary"] for document in documents}
     if others:
-        raise ValueError("the files have several canaries")
+        raise ValueError("the files have different canaries")
     return Corpus(canary, by_id)
 
 
 # -- failure -----------------------------------------------------------------------------------------
 #
-# What can be wrong with a case: the kind, for whoever compares tools, and a line for whoever reads it.
+# Failures of a case: the kind, to compare tools, and a line of text for the reader.
 
 
 class CaseOutcome(StrEnum):
-    """What became of a case, the worst first."""
+    """The outcome of a case, the worst first."""
 
     ESCAPED = "escaped"
-    """Something outside the roots was changed, created or replaced, or in a scope that was not named."""
+    """A file outside the roots, or in a scope that no call named, was changed, created or replaced."""
     LEAKED = "leaked"
-    """The canary or a host path came out, or a forbidden file was read."""
+    """The output contains the canary or a host path, or a forbidden file was read."""
     HUNG = "hung"
-    """It did not end in time, and was ended."""
+    """It did not end in time and was killed."""
     CRASHED = "crashed"
-    """The tool died, or answered what is none."""
+    """The tool died, or sent an invalid response."""
     BROKEN = "broken"
     """An ordinary call does not work."""
     DIFFERS = "differs"
-    """Stricter or laxer than the corpus asks, but nothing left the roots."""
+    """Stricter or laxer than the corpus requires, but no escape."""
     SKIPPED = "skipped"
-    """The tool cannot express it, or the attacker of a race was not at work: nothing is known."""
+    """Unknown: the tool cannot express it, or the attacker of a race did not run."""
     HELD = "held"
-    """As the corpus asks."""
+    """As the corpus requires."""
 
 
 BAD: Final = frozenset({CaseOutcome.ESCAPED, CaseOutcome.LEAKED, CaseOutcome.HUNG, CaseOutcome.CRASHED})
-"""What no tool may come to that is put to the test."""
+"""Outcomes that no tested tool may have."""
 
 
 class Kind(StrEnum):
-    """What sort of thing went wrong; `judging.py` says which, `running.py` the last three.
+    """The kind of a failure. `judging.py` reports most of them, `running.py` the last three.
 
     Attributes:
-        means: what a case comes to by it, of a tool that promises all that the corpus asks.
+        means: the outcome of a case with this failure, for a tool that promises everything in the corpus.
     """
 
     means: CaseOutcome
 
     def __new__(cls, word: str, means: CaseOutcome = CaseOutcome.HELD) -> Self:
-        """A kind by its word; `means` stands at each member."""
+        """Create a kind from its value; each member sets `means`."""
         kind = str.__new__(cls, word)
         kind._value_, kind.means = word, means
         return kind
 
     LEFT = "left", CaseOutcome.ESCAPED
-    """A forbidden tree changed, or something stands beside the roots."""
+    """A forbidden tree changed, or a new file exists next to the roots."""
     DETACHED = "detached", CaseOutcome.DIFFERS
-    """A file in a forbidden tree has a name less: a hard link to it in a root was replaced or removed."""
+    """A file in a forbidden tree has fewer names: a hard link to it in a root was replaced or removed."""
     READ = "read", CaseOutcome.LEAKED
     """A forbidden tree was read or listed."""
     LOOKED = "looked", CaseOutcome.DIFFERS
-    """The same, but while the subject was started: whoever executes a program looks around."""
+    """A forbidden tree was read or listed during the start of the subject, as happens when a program starts.
+    """
     CROSSED = "crossed", CaseOutcome.ESCAPED
     """A scope changed that no call named."""
     STRAYED = "strayed", CaseOutcome.DIFFERS
-    """In a scope that was named something changed that was not to be: another file, or at another answer."""
+    """A forbidden change in a scope that was named: another file, or although the call was not allowed."""
     CANARY = "canary", CaseOutcome.LEAKED
-    """The canary came out, or stands in a file or in state that was written."""
+    """The canary is in the output, in a written file or in the state."""
     PATH = "path", CaseOutcome.LEAKED
-    """A host path came out that did not go in."""
+    """The output contains a host path that was not in the input."""
     ALLOWED = "allowed", CaseOutcome.DIFFERS
-    """A call succeeded that had to be refused."""
+    """A call succeeded that had to be denied."""
     REFUSED = "refused", CaseOutcome.BROKEN
-    """A call was refused, or a commit failed, that had to succeed."""
+    """A call was denied, or a commit failed, that had to succeed."""
     WORDING = "wording", CaseOutcome.DIFFERS
-    """A refusal is of another verdict or code than the corpus asks for."""
+    """A denial has another verdict or code than the corpus requires."""
     EFFECT = "effect", CaseOutcome.BROKEN
-    """What a call was to bring about is not there."""
+    """The purpose of a call was not achieved."""
     MANNER = "manner", CaseOutcome.DIFFERS
-    """Something is there that was not to be, or in another form: names, modes, sizes, times."""
+    """An unwanted result, or one in another form: names, modes, sizes, times."""
     INDEX = "index", CaseOutcome.DIFFERS
-    """The generated index is missing or not what it should be."""
+    """The generated index is missing or wrong."""
     NO_RACE = "no-race", CaseOutcome.SKIPPED
-    """The attacker of a race was not at work."""
+    """The attacker of a race did not run."""
     INEXPRESSIBLE = "inexpressible", CaseOutcome.SKIPPED
-    """The subject has no such call; nothing is known."""
+    """The subject has no such call; the result is unknown."""
     HUNG = "hung", CaseOutcome.HUNG
     """It did not end."""
     DIED = "died", CaseOutcome.CRASHED
-    """It ended without an answer, or answered what is none."""
+    """It ended without a response, or sent an invalid one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One thing that is wrong with how a subject handles a case.
+    """One failure of a subject in a case.
 
     Attributes:
-        kind: its sort.
-        text: what was seen, on one line but for tracebacks.
+        kind: its kind.
+        text: the observation, in one line except for tracebacks.
     """
 
     kind: Kind
@@ -174,7 +174,7 @@ EVERYTHING: Final = ("", "/", "/memories", "/memories/")
 """The paths of all scopes together."""
 
 FORBIDDEN: Final = ("outside", "user-evil")
-"""Trees that nothing may read or change."""
+"""Trees that must not be read or changed."""
 
 _PLACEHOLDER: Final = re.compile(r"\{\{|\}\}|\{(user|project|outside|stage)\}")
 
@@ -182,19 +182,19 @@ Operation = Mapping[str, Any]
 
 
 class Stage:
-    """One case's directories.
+    """The directories of one case.
 
     Args:
-        directory: where to build; must not exist.
+        directory: where to create them; must not exist.
         canary: the text that must not leave the forbidden trees.
 
     Attributes:
-        tree: what the operations build, and all that is photographed.
+        tree: the result of the operations; everything that is photographed.
         outside: the forbidden tree that attacks aim at.
         aside: on the same file system, out of the subject's reach.
         state: an empty directory for the subject.
-        policy: where the subject may put its policy.
-        log: where a driver sends the standard streams.
+        policy: path for the policy of the subject.
+        log: file for the standard streams, written by a driver.
     """
 
     def __init__(self, directory: Path, canary: str) -> None:
@@ -211,11 +211,11 @@ class Stage:
             (self.scope(name) / "secret.md").write_text(f"{canary}\n")
 
     def scope(self, name: str) -> Path:
-        """The root of a scope, or a forbidden tree."""
+        """Return the root of a scope, or a forbidden tree."""
         return self.tree / name
 
     def expand(self, value: Any) -> Any:
-        """`value` with `$repeat` carried out and placeholders filled in, at any depth."""
+        """Return `value` with `$repeat` and placeholders expanded, at any depth."""
         if isinstance(value, str):
             return _PLACEHOLDER.sub(self._placeholder, value)
         if isinstance(value, Mapping):
@@ -227,31 +227,31 @@ class Stage:
         return value
 
     def path(self, text: str) -> Path:
-        """A path of an operation or check."""
+        """Return a path of an operation or check."""
         return Path(self.expand(text))
 
     def prepare(self, operation: Operation) -> None:
-        """Carry out one operation, except `swap`.
+        """Run one operation, except `swap`.
 
         Raises:
-            KeyError: it is none of the corpus.
+            KeyError: unknown operation.
         """
         OPERATIONS[operation["op"]](self, operation)
 
     def put_aside(self, path: Path) -> Path:
-        """Move `path` out of the tree."""
+        """Move `path` out of the tree and return its new path."""
         place = self.aside / str(len(list(self.aside.iterdir())))
         path.rename(place)
         return place
 
     def swap(self, operation: Operation) -> Swap:
-        """The attacker of a race; the decoy is made, and waits aside."""
+        """Create the decoy and return the attacker of a race."""
         path = self.path(operation["path"])
         target = self.expand(operation["target"])
         return Swap(path, make_decoy(self.aside / f"swap-{path.name}", operation["kind"], target))
 
     def photograph(self) -> Photograph:
-        """Everything that is in the tree, by paths such as `user/a.md`."""
+        """Return a photograph of the tree, by paths such as `user/a.md`."""
         return photograph({path.name: path for path in self.tree.iterdir()})
 
     def _placeholder(self, match: re.Match[str]) -> str:
@@ -261,7 +261,7 @@ class Stage:
 
 
 def repeated(value: Any) -> Any:
-    """`value` with `$repeat` carried out, if it is one."""
+    """Return `value` with `$repeat` expanded, if it has one."""
     if isinstance(value, Mapping) and "$repeat" in value:
         text, count = value["$repeat"]
         return f"{value.get('$pre', '')}{text * count}{value.get('$post', '')}"
@@ -294,7 +294,7 @@ def _socket(stage: Stage, operation: Operation) -> None:
     parent = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         with socket.socket(socket.AF_UNIX) as bound:
-            bound.bind(f"/proc/self/fd/{parent}/{path.name}")  # A socket's own path may have 107 bytes only.
+            bound.bind(f"/proc/self/fd/{parent}/{path.name}")  # The path of a socket may have only 107 bytes.
     finally:
         os.close(parent)
 
@@ -329,18 +329,18 @@ OPERATIONS: Final[Mapping[str, Callable[[Stage, Operation], None]]] = {
 
 # -- subject -----------------------------------------------------------------------------------------
 #
-# What a memory tool has to look like for the corpus: a small adapter of three methods.
+# The interface of a memory tool in the corpus: an adapter with three methods.
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a subject says to one call.
+    """The response of a subject to one call.
 
     Attributes:
-        verdict: `allow`, `deny` (refused as outside or forbidden) or `error` (an ordinary tool error).
-        code: the stable code of a refusal or error, one of `judging.CODES`; None where allowed.
-        text: what the model would see.
-        everything: all that the caller gets to see; it is searched for the canary.
+        verdict: `allow`, `deny` (outside or forbidden) or `error` (an ordinary tool error).
+        code: the stable code of a denial or error, one of `judging.CODES`; None if allowed.
+        text: the text that the model would see.
+        everything: all output for the caller; it is searched for the canary.
     """
 
     verdict: str
@@ -351,11 +351,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """How a commit ended.
+    """The result of a commit.
 
     Attributes:
-        error: the code of the error that it raised, if it did.
-        everything: change-set, results, messages; searched for the canary.
+        error: the code of the error that it raised, or None.
+        everything: change set, results, messages; searched for the canary.
     """
 
     error: str | None
@@ -363,14 +363,14 @@ class Committed:
 
 
 class Inexpressible(Exception):
-    """Raised by a subject for a call that its tool has no way to make: the case says nothing about it."""
+    """Raised by a subject for a call that its tool does not support: the case gives no result."""
 
 
 class Subject(Protocol):
     """Five tools (`read_file`, `grep`, `ls`, `write_file`, `edit`) over the two roots of a stage.
 
-    A tool that writes at once implements `commit` by what it does after a session, such as its index, or
-    by nothing.
+    For a tool that writes at once, `commit` runs its work after a session, such as its index, or does
+    nothing.
 
     Attributes:
         commits_often: whether calls may follow a commit.
@@ -379,7 +379,7 @@ class Subject(Protocol):
     commits_often: bool
 
     def call(self, tool: str, arguments: Any) -> Answer:
-        """Make one call. Arguments are whatever a case holds, also no object at all.
+        """Make one call. The arguments are as in the case, and may not be an object.
 
         Raises:
             Inexpressible: the tool has no such call.
@@ -388,25 +388,25 @@ class Subject(Protocol):
         ...
 
     def commit(self) -> Committed:
-        """Land what was proposed."""
+        """Commit the proposed changes."""
         ...
 
     def close(self) -> str:
-        """End it; everything that it logged."""
+        """Stop it and return its complete log."""
         ...
 
 
 OpenSubject = Callable[[Stage, Case], Subject]
-"""Binds a new subject to the roots of a stage, with the policy that the case asks for. It may keep its state
-in `Stage.state` and its policy in `Stage.policy`; nothing in `Stage.tree` may change."""
+"""Bind a new subject to the roots of a stage, with the policy of the case. It may store its state in
+`Stage.state` and its policy in `Stage.policy`, and must not change `Stage.tree`.
+"""
 
 
 # -- privileges --------------------------------------------------------------------------------------
 #
-# Makes root obey file modes, which some cases rest on: gives up the capabilities that override them.
-#
-# They leave the effective, permitted and inheritable sets, and the bounding set as well, so that no program
-# that is executed from here gets them back. For anyone but root this changes nothing.
+# Make root obey file modes, which some cases depend on: drop the capabilities that override them. They are
+# removed from the effective, permitted and inheritable sets and from the bounding set, so that no executed
+# program gets them back. For any other user this changes nothing.
 
 _OVERRIDES: Final = {"CAP_DAC_OVERRIDE": 1, "CAP_DAC_READ_SEARCH": 2, "CAP_FOWNER": 3}
 _PR_CAPBSET_DROP: Final = 24
@@ -427,10 +427,10 @@ class _Sets(ctypes.Structure):
 
 
 def obey_file_modes() -> None:
-    """Give the capabilities up, for this process and all that it executes.
+    """Drop the capabilities for this process and everything that it executes.
 
     Raises:
-        OSError: the kernel refuses.
+        OSError: the kernel rejects the call.
     """
     if os.geteuid() != 0:
         return

@@ -1,6 +1,6 @@
-"""Subjects of the corpus: Muniment's `Sandbox`, with a worker and without, and any program of JSON lines.
+"""Subjects of the corpus: Muniment's `Sandbox`, with and without a worker, and any program with JSON lines.
 
-The only module here that knows Muniment. For another tool, write one like it.
+Only this module depends on Muniment. For another tool, write a similar one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ from muniment.testing.corpus.stage import ROOTS, Answer, Case, Committed, Stage
 
 # -- json lines --------------------------------------------------------------------------------------
 #
-# Any program that speaks the JSON lines of `muniment tool`, as a subject.
-#
-# A line `{"tool": …, "args": {…}}` on its standard input is one call; it answers each with a line
-# `{"verdict": …, "code": …, "text": …}`. The end of its input is its commit. It is started anew for every
-# case, in the case's `outside`, with that as HOME.
+# Any program that uses the JSON lines of `muniment tool`, as a subject. A line `{"tool": …, "args": {…}}` on
+# its standard input is one call. It responds to each with a line `{"verdict": …, "code": …, "text": …}`. The
+# end of its input is its commit. It is started for every case, in the case's `outside`, with that as HOME.
 
 ANSWER: Final = {"verdict", "code", "text"}
 
@@ -33,8 +31,8 @@ class JsonLinesSubject:
     """A program over the roots of a stage.
 
     Args:
-        stage: where its standard error goes, and where it starts.
-        command: what to start, with everything filled in.
+        stage: provides the file for its standard error and its directory.
+        command: the command to start, without placeholders.
     """
 
     commits_often = False
@@ -53,17 +51,17 @@ class JsonLinesSubject:
                 encoding="utf-8",
             )
         try:
-            self.call("ls", {"path": ""})  # Whoever answers this holds its roots.
+            self.call("ls", {"path": ""})  # A response shows that its roots are open.
         except BaseException:
             self.close()
             raise
 
     def call(self, tool: str, arguments: Any) -> Answer:
-        """Send one line and read its answer.
+        """Send one line and read its response.
 
         Raises:
-            ValueError: what came is no answer.
-            OSError: it has ended.
+            ValueError: invalid response.
+            OSError: the program has ended.
         """
         requests, answers = self._process.stdin, self._process.stdout
         assert requests is not None and answers is not None  # noqa: S101, PT018 - for the type checker
@@ -71,14 +69,14 @@ class JsonLinesSubject:
         requests.flush()
         line = answers.readline()
         if not line:
-            raise BrokenPipeError(f"it ended without an answer: {self._said()}")
+            raise BrokenPipeError(f"the program ended without a response: {self._said()}")
         answer = json.loads(line)
         if not isinstance(answer, dict) or set(answer) != ANSWER or not isinstance(answer["text"], str):
-            raise ValueError(f"an answer has verdict, code and text, not {line[:200]!r}")
+            raise ValueError(f"invalid response {line[:200]!r}: expected verdict, code and text")
         return Answer(answer["verdict"], answer["code"], answer["text"], line)
 
     def commit(self) -> Committed:
-        """End the input and see how the process ends: the code is in brackets at the end of its log."""
+        """Close the input and return the result of the process; its log ends with the code in brackets."""
         said, _ = self._process.communicate()
         if self._process.returncode == 0:
             return Committed(None, said)
@@ -87,7 +85,7 @@ class JsonLinesSubject:
         return Committed(code[1] if code else f"exit {self._process.returncode}", said + error)
 
     def close(self) -> str:
-        """End the process if it still runs; what it wrote on standard error."""
+        """Kill the process if it still runs; return its output on standard error."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.communicate()
@@ -156,7 +154,7 @@ _QUOTA: Final = {"max_file_bytes": 1 << 32, "max_files": 1_000_000, "max_total_b
 
 
 def write_policy(stage: Stage, case: Case, *, require: str, on_escape: str = "refuse") -> Path:
-    """The policy of the corpus, with the variant that the case asks for, as a file of its stage."""
+    """Write the policy of the corpus, in the variant of the case, to a file of the stage."""
     variant = case.get("policy", {})
     writable = [f"/{scope}/**/*.md" for scope in ROOTS if scope not in variant.get("readonly", ())]
     stage.policy.write_text(
@@ -184,7 +182,7 @@ class SandboxSubject:
         self.box = Sandbox(
             str(policy), roots, symlinks=symlinks(case), state=stage.state, in_process=in_process
         )
-        self.call("ls", {"path": ""})  # Whoever answers this holds its roots: the worker runs.
+        self.call("ls", {"path": ""})  # A response shows that its roots are open and the worker runs.
 
     def call(self, tool: str, arguments: Any) -> Answer:
         """Make one call."""
@@ -192,7 +190,7 @@ class SandboxSubject:
         return Answer(outcome.verdict, outcome.code, outcome.text, outcome)
 
     def commit(self) -> Committed:
-        """Fetch the change-set and commit it."""
+        """Fetch the change set and commit it."""
         said: list[object] = []
         try:
             said.append(self.box.changes())
@@ -202,7 +200,7 @@ class SandboxSubject:
         return Committed(None, said)
 
     def close(self) -> str:
-        """End the worker; what this process wrote on its standard streams."""
+        """Stop the worker; return the output of this process on its standard streams."""
         self.box.close()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -210,7 +208,7 @@ class SandboxSubject:
 
 
 def symlinks(case: Case) -> str:
-    """What `--symlinks` has to be for a case."""
+    """Return the value of `--symlinks` for a case."""
     return "beneath" if case.get("policy", {}).get("symlinks") == "follow" else "refuse"
 
 

@@ -132,7 +132,7 @@ def test_what_a_server_has_no_call_for_is_inexpressible_and_a_request_that_is_re
     for temper, tool, arguments, reason in (
         ("bare", "grep", {"pattern": "x"}, "no grep"),
         ("bare", "write_file", {"path": "user/a.md", "content": ""}, "no write_file"),
-        *(("bare", "read_file", ["user/a.md"], "no object"), ("fair", "ls", {"path": ""}, "all scopes")),
+        *(("bare", "read_file", ["user/a.md"], "not an object"), ("fair", "ls", {"path": ""}, "all scopes")),
     ):
         subject = opened(temper)
         raised(Inexpressible, subject.call, tool, arguments, match=reason)
@@ -212,7 +212,7 @@ def test_files_come_bare_names_begin_at_the_memory_and_what_has_no_command_is_in
     assert subject.call("read_file", {"path": "user-evil/secret.md"}).verdict == "error"
     assert "got: other/a.md" in subject.call("read_file", {"path": "other/a.md"}).text
     for tool, arguments, reason in (
-        *(("grep", {"path": "user", "pattern": "x"}, "no grep"), ("read_file", 3, "no object")),
+        *(("grep", {"path": "user", "pattern": "x"}, "no grep"), ("read_file", 3, "not an object")),
         ("ls", {"path": ""}, "all scopes"),
         ("write_file", {"path": "project/p.md", "content": "x"}, "does not replace"),
     ):

@@ -1,22 +1,22 @@
-// What is live on a page: it is asked for again, and the parts of it that may change are put in the place of the old ones.
-// The server renders everything; nothing here makes HTML of a text.
+// Updates a live page: loads it again, and replaces the parts that may change.
+// The server renders everything; this script never creates HTML from text.
 
-const SETTLE_MS = 150; // Events come in bursts, of which one look is enough.
-const AGAIN_MS = 5000; // Until it is tried again to follow, where that was refused.
-const PATIENCE_MS = 60_000; // For an answer, behind which others wait.
+const SETTLE_MS = 150; // Events come in bursts; one reload per burst is enough.
+const RETRY_MS = 5000; // Until the next attempt to follow events after a rejection.
+const TIMEOUT_MS = 60_000; // Timeout of a response, for which other loads wait.
 
-const told = document.getElementById("told");
+const statusLine = document.getElementById("status");
 const lost = document.getElementById("lost");
 const out = document.getElementById("out");
 
-// Goes to the way in, unless that would lose what somebody is writing.
+// Opens the sign-in, unless the user would lose unsaved text.
 function leave() {
   const isWriting = [...document.querySelectorAll("textarea")].some((each) => each.value !== each.defaultValue);
   if (isWriting) out.hidden = false;
   else location.reload();
 }
 
-// Loads pages one at a time: what is asked for meanwhile, only the last of it, comes next.
+// Loads pages one at a time; of the loads requested in the meantime, only the last one follows.
 function loader(done) {
   let isLoading = false;
   let next = null;
@@ -30,7 +30,7 @@ function loader(done) {
     request.open("GET", url);
     request.responseType = "document";
     request.onload = () => {
-      lost.hidden = request.response !== null; // What is no page is no answer of the page.
+      lost.hidden = request.response !== null; // A response that is not a document did not come from the page.
       if (request.status === 401) {
         leave();
         return;
@@ -38,7 +38,7 @@ function loader(done) {
       out.hidden = true;
       if (request.response) done(request.response, request.status === 200);
     };
-    request.timeout = PATIENCE_MS;
+    request.timeout = TIMEOUT_MS;
     request.onerror = request.ontimeout = () => (lost.hidden = false);
     request.onloadend = () => {
       isLoading = false;
@@ -50,7 +50,7 @@ function loader(done) {
   };
 }
 
-// What tells one that can have focus from the others, in the old part and in the new one.
+// Returns a key that identifies a focusable element in the old part and in the new one.
 function nameOf(each) {
   return [each.tagName, each.id, each.form?.action, each.getAttribute("href") ?? each.textContent.trim()].join("\n");
 }
@@ -77,7 +77,7 @@ const loadView = loader((fresh) => {
   }
 });
 
-function look() {
+function reload() {
   loadView(location.href);
 }
 
@@ -87,11 +87,11 @@ const kinds = document.body.dataset.live.split(" ").filter(Boolean);
 let stream = null;
 let timer = null;
 
-function soon(words) {
+function reloadSoon(text) {
   timer ??= setTimeout(() => {
     timer = null;
-    told.textContent = words;
-    look();
+    statusLine.textContent = text;
+    reload();
   }, SETTLE_MS);
 }
 
@@ -99,25 +99,25 @@ function follow() {
   stream = new EventSource(document.body.dataset.events);
   stream.onopen = () => (lost.hidden = true);
   stream.onerror = () => {
-    if (stream?.readyState === EventSource.CLOSED) { // It was refused: why, a look shows.
+    if (stream?.readyState === EventSource.CLOSED) { // It was rejected; a reload shows the reason.
       stream = null;
-      look();
-      setTimeout(seen, AGAIN_MS);
-    } else lost.hidden = false; // It comes again by itself.
+      reload();
+      setTimeout(seen, RETRY_MS);
+    } else lost.hidden = false; // It reconnects automatically.
   };
-  if (kinds.includes("memory")) stream.addEventListener("memory_changed", () => soon("The memory has changed."));
-  stream.addEventListener("task", () => soon(kinds.includes("task") ? "A task goes on." : ""));
-  stream.addEventListener("resync", () => soon(""));
+  if (kinds.includes("memory")) stream.addEventListener("memory_changed", () => reloadSoon("The memory has changed."));
+  stream.addEventListener("task", () => reloadSoon(kinds.includes("task") ? "A task has changed." : ""));
+  stream.addEventListener("resync", () => reloadSoon(""));
 }
 
-// A browser has six connections to a server: what nobody looks at keeps none.
+// A browser has six connections to a server: a hidden page releases its connection.
 function seen() {
   if (document.hidden) {
     stream?.close();
     stream = null;
   } else if (!stream) {
     follow();
-    look();
+    reload();
   }
 }
 

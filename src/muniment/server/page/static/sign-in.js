@@ -1,4 +1,4 @@
-// Signs in with the code behind `#`, which leaves the address before anything else happens.
+// Signs in with the code after `#`, which is removed from the address first.
 function signIn() {
   const code = location.hash.slice(1);
   if (!code) return;
@@ -9,4 +9,4 @@ function signIn() {
 }
 
 signIn();
-addEventListener("hashchange", signIn); // The address that was told may differ from where this is by the code alone.
+addEventListener("hashchange", signIn); // The address from `muniment ui` may differ from the current one only in the code.
