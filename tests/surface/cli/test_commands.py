@@ -149,7 +149,7 @@ def test_invalid_command_line_exits_2_with_reason(muniment):
         ),
         *("recall x --hook | from standard input", "recall --hook --json | from standard input"),
         "doctor --model rules --policy strict | remove it to test a model",
-        *("conformance --target elsewhere | is no target", "conformance --peer mcp= | is no target"),
+        *("conformance --target elsewhere | unknown target", "conformance --peer mcp= | unknown target"),
         "conformance --peer muniment | is given twice",
         *("conformance --class nonsense | unknown class", "conformance --case x | unknown case"),
         "conformance --jobs 0 | Invalid value for '--jobs'",
