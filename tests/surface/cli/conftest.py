@@ -13,7 +13,7 @@ from kit.memories import make_roots
 from kit.policy.files import SCOPES, write
 
 typer.testing._get_command = functools.cache(typer.main.get_command)  # Building it once is six times as fast.
-UNPLACED = {
+WITHOUT_WORKSPACE = {
     *("acp", "audit", "completion", "conformance", "doctor", "init", "policy", "projects", "serve", "setup"),
     *("token", "uninstall"),
 }
@@ -27,7 +27,7 @@ class Muniment(Commands):
 
     def __call__(self, *arguments, stdin=None, bound=True, **environment):
         line = [*self.begin, *map(str, arguments)]
-        if bound and line[0] not in UNPLACED:
+        if bound and line[0] not in WITHOUT_WORKSPACE:
             (self.base / "workspace").mkdir(exist_ok=True)
             line += [f"--root={scope}={path}" for scope, path in self.roots.items()]
             line += [] if line[0] == "tool" else [f"--workspace={self.base / 'workspace'}"]

@@ -1,4 +1,4 @@
-"""Both clients have the same methods, written once; and neither loads what a daemon needs."""
+"""Both clients have the same methods, and neither loads dependencies of the daemon."""
 
 from __future__ import annotations
 

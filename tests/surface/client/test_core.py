@@ -1,4 +1,4 @@
-"""What is asked of the daemon and when again, and what is made of the answers; without any I/O."""
+"""Requests to the daemon, retries and the parsing of answers; without any I/O."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_invalid_options_and_ids_are_rejected(core, clock):
     raised(ConfigInvalid, core.follow_ask, "a b")
     for plan, path in (
         (core.get("remember-1/../../x?y#z"), "remember/remember-1%2F..%2F..%2Fx%3Fy%23z"),
-        (core.get_workspace_memory_forget_task("remember-1"), "forget/remember-1"),  # Of another kind.
+        (core.get_workspace_memory_forget_task("remember-1"), "forget/remember-1"),  # The kind differs.
         (core.review("r 1"), "review/r%201"),
         (core.explain("read", "user/a&b.md"), "policy/explain?verb=read&path=user%2Fa%26b.md"),
     ):
@@ -104,7 +104,7 @@ def test_cancel_and_recall_are_retried(core, clock):
     assert (len({step.ask.body for step in tries}), tries[-1].pause) == (1, 1)
     assert json.loads(tries[0].ask.body) == {"query": "x"}
     assert "idempotency-key" not in tries[0].ask.headers
-    assert replace(found, error=None) == Recalled()  # A failure is a value.
+    assert replace(found, error=None) == Recalled()  # A failed recall returns its error.
     assert (type(found.error), found.error.code) == (library.MunimentError, "deadline")
 
 
@@ -118,7 +118,8 @@ def test_wait_is_long_polled_until_task_ends(core, clock):
     assert [step.pause for step in tries] == [0.0, *[FIRST_PAUSE] * 5]
     assert {step.seconds for step in tries} == {30}
     assert result.files_touched == ("user/editor.md",)
-    tries, _ = carry_out(core.wait("remember-1", None), clock, *[RUNNING] * 8, DONE)  # It does not hold.
+    # This daemon does not support long polls.
+    tries, _ = carry_out(core.wait("remember-1", None), clock, *[RUNNING] * 8, DONE)
     assert [round(step.pause, 2) for step in tries] == [0, 0.05, 0.1, 0.2, 0.4, 0.8, 1, 1, 1]
     cancelled = said(200, task("cancelled"))
     for reply, kind in ((ABSENT, errors.Problem), (cancelled, library.Cancelled)):
@@ -149,7 +150,7 @@ def test_wait_survives_absent_daemon_until_its_timeout(core, clock):
     tries, _ = carry_out(core.wait("remember-1", 300), clock, RUNNING, BROKEN, *[GONE] * 40, DONE)
     assert all(step.afresh for step in tries[2:])
     assert sum(step.pause for step in tries) > 60
-    start = clock()  # Without a limit it ends when the daemon is silent for the time of a call.
+    start = clock()  # Without a limit it ends after the timeout of a call.
     brief = make_core(clock, timeout=5).wait("remember-1", None)
     raised(errors.Unreachable, carry_out, brief, clock, RUNNING, *[GONE] * 1000)
     assert clock() - start < 5 + 20 + 1
@@ -168,7 +169,7 @@ def test_wait_with_late_retry_checks_once_at_its_end(core, clock):
     assert clock() - start == pytest.approx(30)
 
 
-# -- recalls, lists and the owner's --------------------------------------------------------------------
+# -- recalls, lists and owner operations ---------------------------------------------------------------
 
 
 def test_list_reads_all_pages_and_skips_unknown_tasks(core, clock):
@@ -191,7 +192,7 @@ def test_owner_operations_have_long_timeout_and_no_retry(core, clock):
     raised(errors.Unreachable, carry_out, core.reject("r/1"), clock, BROKEN)
 
 
-# -- what is sent again --------------------------------------------------------------------------------
+# -- retries -------------------------------------------------------------------------------------------
 
 OK = HttpReply(200, {}, b"{}")
 UNDO = Ask("POST", "/undo", repeatable=False)
@@ -238,7 +239,7 @@ def test_possibly_arrived_request_is_retried_only_if_repeatable(clock):
     assert (error.may_have_arrived, "may have been processed" in str(error)) == (True, True)
     assert run_exchange(clock, GONE, make_problem(503, "busy"), OK, request=UNDO)[1] is OK
     error = raised(errors.Unreachable, run_exchange, clock, BROKEN, lambda _: clock.advance(60) or BROKEN)
-    assert not error.may_have_arrived  # A read that was lost has done nothing.
+    assert not error.may_have_arrived  # A lost read had no effect.
 
 
 def test_retry_after_is_respected_up_to_a_limit(clock):

@@ -1,4 +1,4 @@
-"""A token goes where it was given for, and nowhere else."""
+"""A token is sent only to the daemon that it belongs to."""
 
 from __future__ import annotations
 

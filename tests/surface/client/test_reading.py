@@ -1,4 +1,4 @@
-"""What the daemon says becomes values, and what it should not say becomes an error."""
+"""Documents of the daemon become values, and invalid ones raise an error."""
 
 from __future__ import annotations
 
@@ -109,11 +109,11 @@ READ = [
     "UiOpened",
     "UndoResult",
 ]
-"""The answers that clients read."""
+"""The documents that clients parse."""
 
 
 def sample(annotation):
-    """A value of a type of the contract."""
+    """Return an example value of a type of the contract."""
     if get_origin(annotation) in {Union, UnionType}:
         annotation = get_args(annotation)[0]
     match get_origin(annotation):
@@ -141,7 +141,7 @@ def test_contract_documents_roundtrip():
     failed = {"reviewId": "r1", "paths": ["user/a.md"], "meant": 9, "limit": 3}
     error = {"code": "forget_failed", "message": "Too much."}
     assert document(read(contract.TaskError, error | failed, "it")) == error | failed
-    assert document(contract.TaskError(**error)) == error  # What has no value is left out.
+    assert document(contract.TaskError(**error)) == error  # Members without a value are omitted.
     with pytest.raises(BadAnswer, match=r"^a superseded entry has no path$"):
         task_of(completed_task("remember", REMEMBERED, superseded=[{}]))
 
@@ -175,7 +175,7 @@ def test_local_members_are_documented_as_empty_over_http():
             assert "over HTTP" in described[name].__metadata__[0], (kind, name)
 
 
-# -- changes of the memory, as user interfaces of the contract know them -------------------------------
+# -- changes of the memory in the format of user interfaces --------------------------------------------
 
 MANAGED = {"scope": "managed", "source": "workspace_memory_remember", "taskId": "remember-1"}
 MANAGED |= {"touchedScopes": ["user", "team"]}

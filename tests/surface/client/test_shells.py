@@ -1,4 +1,4 @@
-"""Both shells do what the core decides, over real sockets, and tell nobody the token."""
+"""Both clients follow the decisions of the core, over real sockets, and never reveal the token."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNREACHABLE = "http://127.0.0.1:1"
 
 
 def shorten_timeouts(monkeypatch, seconds):
-    """Patience scaled down."""
+    """Shorten the timeouts."""
     for module, name in ((exchange, "GRACE_SECONDS"), (exchange, "TRY_SECONDS"), (core, "QUIET_SECONDS")):
         monkeypatch.setattr(module, name, seconds)
 
@@ -40,19 +40,19 @@ short_timeouts = pytest.fixture(lambda monkeypatch: shorten_timeouts(monkeypatch
 
 @pytest.fixture
 def all_logs(caplog):
-    """Everything that any library logs, at every level."""
+    """Record the logs of every library at every level."""
     for name in (None, "httpx2", "httpcore2", "asyncio", "muniment"):
         caplog.set_level(logging.DEBUG, logger=name)
     return caplog
 
 
 def escape_token(status, document):
-    """An answer whose JSON spells the token in another way."""
+    """Return an answer whose JSON contains the token in an escaped form."""
     return status, json.dumps(document).replace("tkn", "\\u0074kn").encode()
 
 
 def describe_error(error):
-    """What may be printed of an error, and of those that it came from."""
+    """Return every text that may be printed for an error and its causes."""
     texts = []
     while error is not None:
         texts += [str(error), repr(error), repr(vars(error)), repr(getattr(error, "doc", None))]
@@ -122,7 +122,7 @@ def test_problems_and_failed_tasks_raise_their_class(shell):
 
 
 def test_absent_or_untrusted_daemon_is_unreachable(shell, tmp_path, monkeypatch):
-    """A warning of Python's that a socket was not closed would be an error here."""
+    """A Python warning about an unclosed socket would be an error here."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     with Scripted(path=tmp_path / "d.sock"):
@@ -154,7 +154,7 @@ def test_silent_daemon_times_out(shell):
 
 @pytest.mark.parametrize("part", ["header", "body", "refusal of events", "header of events"])
 def test_dripping_answer_times_out(shell, monkeypatch, part):
-    """Bytes without end, each within the time that all should take."""
+    """Endless bytes, each within the timeout of the whole answer."""
     shorten_timeouts(monkeypatch, 0.5)
     tick = threading.Event()
     pieces = [b" ", lambda: tick.wait(0.03)] * 40
@@ -176,7 +176,7 @@ def test_dripping_answer_times_out(shell, monkeypatch, part):
 
 
 def test_idle_connection_is_reused_for_four_seconds(shell, monkeypatch):
-    """A daemon keeps it for 75 s; what else speaks the contract, mostly for 5 s."""
+    """The daemon keeps a connection for 75 s; other servers usually for 5 s."""
     now = SimpleNamespace(monotonic=lambda: now.at, at=0.0)
     for module in (httpcore2._sync.http11, httpcore2._async.http11):
         monkeypatch.setattr(module, "time", now)
@@ -245,7 +245,7 @@ def test_oversized_or_compressed_answer_is_rejected(shell, monkeypatch):
             raised(errors.BadAnswer, client.capabilities, match=reason)
 
 
-# -- the end of a client -------------------------------------------------------------------------------
+# -- close ---------------------------------------------------------------------------------------------
 
 
 def test_closed_client_sends_nothing(shell):
@@ -290,7 +290,7 @@ def test_close_ends_call_of_other_thread_or_task(call, step, kind, monkeypatch):
             client.close()
             under_way.result(30)
 
-    monkeypatch.setattr(exchange, "TRY_SECONDS", 60)  # Longer than anybody waits here.
+    monkeypatch.setattr(exchange, "TRY_SECONDS", 60)  # This is longer than any wait in this test.
     trusting = ssl.create_default_context(cafile=CERTIFICATE)
     monkeypatch.setattr(transport, "_tls", lambda _: trusting)
     certificate = CERTIFICATE if "tls" in kind else None
@@ -369,7 +369,7 @@ def write_address(home, url):
 
 
 def test_wait_continues_at_address_of_next_daemon(shell, tmp_path):
-    """The first one ends and takes its address with it; the pause is when the next one comes."""
+    """The first daemon ends and removes its address; the next one starts during the pause."""
     with Scripted(answer(200, DONE)) as second:
 
         def end_daemon():
@@ -448,7 +448,7 @@ def test_stream_may_last_and_closing_it_disconnects(shell, monkeypatch):
         assert closed.wait(30)
 
 
-# -- each by itself ------------------------------------------------------------------------------------
+# -- concurrency ---------------------------------------------------------------------------------------
 
 
 def test_threads_and_tasks_share_a_client():

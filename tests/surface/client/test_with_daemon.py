@@ -1,4 +1,4 @@
-"""The client and the daemon understand each other: real processes, over TCP and over the Unix socket."""
+"""The client and the daemon work together: real processes, over TCP and over the Unix socket."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS = 50
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory):
-    """A daemon of the rule writer that all tests share."""
+    """Start a daemon with the rule writer, shared by all tests."""
     base = tmp_path_factory.mktemp("d")
     (base / "other" / ".git").mkdir(parents=True)
     with serving(base, "--workspace", str(base / "other")) as served:
@@ -29,12 +29,12 @@ def daemon(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def use_workspace(daemon, monkeypatch):
-    """Clients are asked from the first of its workspaces."""
+    """Change into the first workspace of the daemon."""
     monkeypatch.chdir(daemon.work)
 
 
 def client_options(daemon, way):
-    """How a client may come to a daemon."""
+    """Return the options of a client for one way to reach the daemon."""
     ways = {"tcp": {"url": daemon.url, "token": daemon.token}, "socket": {"socket": daemon.socket}}
     return ways.get(way, {"home": daemon.home}) | {"workspace": daemon.work}
 
@@ -134,7 +134,7 @@ def test_unserved_workspace_error_names_the_option(daemon, shell, tmp_path, monk
 @pytest.mark.slow
 @WAYS
 def test_wait_and_events_survive_daemon_restart(tmp_path, shell, way):
-    """Killed while a task runs, it is started anew: the wait ends with the task, each event is told once."""
+    """The daemon is killed during a task and restarted; each event arrives once."""
 
     def kill():
         model.wait_until_asked()

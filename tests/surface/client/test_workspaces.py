@@ -1,4 +1,4 @@
-"""Which workspace a client means: its own directory, in any checkout of a served project; with git."""
+"""The workspace of a client is its own directory, in any checkout of a served project; with git."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ pytestmark = needs_git
 
 @pytest.fixture
 def workspace_daemon(tmp_path, opened):
-    """A daemon for the repositories `a` and `b`, and the worktree `tree` of `a`; what clients it has."""
+    """Start a daemon for the repositories `a` and `b` and the worktree `tree` of `a`; it creates clients."""
     for name in ("a", "b"):
         repository(tmp_path / name)
     git(tmp_path / "a", "worktree", "add", "--quiet", str(tmp_path / "tree"))
@@ -33,7 +33,7 @@ def workspace_daemon(tmp_path, opened):
 
 
 def remember_fact(client, fact):
-    """Where a fact of the project went."""
+    """Remember a fact of the project and return its files."""
     return client.remember(fact, scope="project").wait(timeout=50).files_touched
 
 
@@ -137,7 +137,7 @@ def test_other_repository_at_served_path_is_rejected(workspace_daemon, tmp_path)
 
 
 def test_other_repository_at_former_path_is_rejected(tmp_path, opened):
-    """Both memories are kept inside, where each checkout has one of its own."""
+    """Both memories are inside the checkouts, so each checkout has its own."""
     home, checkout = tmp_path / "home", repository(tmp_path / "place")
     bind_checkout(home, checkout)
     moved = checkout.rename(tmp_path / "moved")

@@ -1,4 +1,4 @@
-"""Homes are apart for whoever asks over HTTP: what is another's is answered as what never was."""
+"""Homes are separated over HTTP: objects of another home are answered like unknown ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VARIES = re.compile(r"(remember|forget|dream)-[0-9a-z-]+|\d{4}-\d\d-\d\dT[0-9:.]
 
 @dataclass(frozen=True)
 class HomeNames:
-    """What a request may name of a home. `key` came with `fact`."""
+    """The names of a home that a request may contain. `key` was sent with `fact`."""
 
     home: str
     remember: str
@@ -42,7 +42,7 @@ class HomeNames:
     token: str
 
     def blank(self, text):
-        """A text, whatever it says of these."""
+        """Return `text` without any of these names."""
         for value in (self.home, self.entry, self.path, self.fact):
             text = text.replace(value, "…")
         return VARIES.sub("…", text)
@@ -127,12 +127,12 @@ CASES = {
     "GET /mcp": lambda _: [("/mcp", None, {})],
     "DELETE /mcp": lambda _: [("/mcp", None, {})],
 }
-"""By operation, what is asked with the names of a home."""
+"""The requests with the names of a home, by operation."""
 
 
 @dataclass(frozen=True)
 class Response:
-    """An answer, as far as it may not differ."""
+    """The comparable part of a response."""
 
     status: int
     code: str | None
@@ -140,7 +140,7 @@ class Response:
 
 
 def send_operation(node, operation, names, *, token=None):
-    """What a node answers to the requests of an operation."""
+    """Return the responses of a node to the requests of an operation."""
     responses = []
     for path, body, headers in CASES[f"{operation.method} {operation.path}"](names):
         workspaces = [path]
@@ -160,7 +160,7 @@ def send_operation(node, operation, names, *, token=None):
 
 
 def read_start(answer):
-    """What an answer says; of a stream what it begins with."""
+    """Return the text of a response, or the start of a stream."""
     if not answer.headers["content-type"].startswith("text/event-stream"):
         return answer.read().decode()
     lines = []
@@ -172,17 +172,17 @@ def read_start(answer):
 
 
 @pytest.fixture(scope="module")
-def reviewing(fleet, tmp_path_factory):
-    """Nodes whose homes hold every change for their owner."""
+def reviewing_nodes(fleet, tmp_path_factory):
+    """Start nodes whose homes require a review of every change."""
     directory = tmp_path_factory.mktemp("apart")
     with nodes(fleet, directory, policy=str(policy_file(directory, user=REVIEWED))) as created:
         yield created
 
 
 @pytest.fixture(scope="module")
-def other(reviewing):
-    """A home in which there is something of every kind, and what it is named by."""
-    home = reviewing.home()
+def other(reviewing_nodes):
+    """Create a home with an object of every kind, and return it with its names."""
+    home = reviewing_nodes.home()
     at = home.at[0]
     fact = f"The user keeps a {SECRET} in vault 7."
     task = at.done("remember", {"content": fact, "scope": "user"})
@@ -209,7 +209,7 @@ def other(reviewing):
         cursor=at.cursor(2),
         token=hello_name(hello_key(home.token)),
     )
-    until(lambda: is_idle(reviewing.base, home.name))
+    until(lambda: is_idle(reviewing_nodes.base, home.name))
     return home, names
 
 
@@ -217,31 +217,32 @@ def test_every_operation_has_a_case():
     assert {f"{each.method} {each.path}" for each in (*OPERATIONS, *MCP_OPERATIONS)} == set(CASES)
 
 
-def test_names_of_another_home_are_answered_as_unknown(reviewing, other):
+def test_names_of_another_home_are_answered_as_unknown(reviewing_nodes, other):
     other_home, names = other
-    own_home = reviewing.home()
-    client = reviewing.client(own_home)
-    before = rows_of_home(reviewing.base, other_home.name)
+    own_home = reviewing_nodes.home()
+    client = reviewing_nodes.client(own_home)
+    before = rows_of_home(reviewing_nodes.base, other_home.name)
     assert all(before[table] for table in ("task", "change_kept", "review", "token", "event", "record"))
     for number, operation in enumerate((*OPERATIONS, *MCP_OPERATIONS)):
         at = own_home.at[number % 2]
         for token in (None, client):
             answers = []
             for home_names in (names, NEVER):
-                until(lambda: is_idle(reviewing.base, own_home.name))  # Else listings differ by what runs.
+                # Otherwise running tasks change the listings.
+                until(lambda: is_idle(reviewing_nodes.base, own_home.name))
                 answers.append(send_operation(at, operation, home_names, token=token))
             responses, unknown_responses = answers
             if operation.path != HELLO:
                 assert responses == unknown_responses, operation
             assert not any(other_home.name in each.text for each in responses), operation
             assert not any("vault 7" in each.text for each in responses), operation
-    assert rows_of_home(reviewing.base, other_home.name) == before
+    assert rows_of_home(reviewing_nodes.base, other_home.name) == before
 
 
-def test_owner_of_home_is_answered_differently(reviewing, other):
-    """So that the names above are right."""
+def test_owner_of_home_is_answered_differently(reviewing_nodes, other):
+    """This proves that the names of the other tests are correct."""
     other_home, names = other
-    before = rows_of_home(reviewing.base, other_home.name)
+    before = rows_of_home(reviewing_nodes.base, other_home.name)
     readable = {
         *(f"GET {BASE}/{kind}/{{taskId}}" for kind in ("remember", "forget", "dream")),
         *(f"GET {BASE}/{rest}" for rest in ("review", "review/{reviewId}", "audit/head", "events")),
@@ -258,34 +259,34 @@ def test_owner_of_home_is_answered_differently(reviewing, other):
         f"{BASE}/remember", {"content": names.fact, "scope": "user"}, idempotency_key=names.key
     )
     assert second.headers["idempotency-replayed"] == "true"
-    after = rows_of_home(reviewing.base, other_home.name)
+    after = rows_of_home(reviewing_nodes.base, other_home.name)
     changed = {table for table in before if before[table] != after[table]} - {"record", "head"}
-    assert not changed  # A recall is on record.
+    assert not changed  # A recall adds a record.
 
 
-def test_node_token_belongs_to_no_home(reviewing, other):
+def test_node_token_belongs_to_no_home(reviewing_nodes, other):
     other_home, names = other
-    before = rows_of_home(reviewing.base, other_home.name)
-    node = reviewing.at(0, reviewing.nodes[0].token)
+    before = rows_of_home(reviewing_nodes.base, other_home.name)
+    node = reviewing_nodes.at(0, reviewing_nodes.nodes[0].token)
     for operation in (*OPERATIONS, *MCP_OPERATIONS):
         for response in send_operation(node, operation, names):
             if operation.of_workspace:
                 assert response.code == "untrusted_workspace", operation
     assert node.problem("GET", "/capabilities") == (403, "untrusted_workspace")
     assert node.get("/metrics").status_code == 200
-    assert rows_of_home(reviewing.base, other_home.name) == before
+    assert rows_of_home(reviewing_nodes.base, other_home.name) == before
 
 
-def test_metrics_are_for_node_operator_only(reviewing):
-    home = reviewing.home()
+def test_metrics_are_for_node_operator_only(reviewing_nodes):
+    home = reviewing_nodes.home()
     assert home.at[0].problem("GET", "/metrics") == (403, "owner_required")
 
 
-def test_token_has_its_trust_in_its_home_only(reviewing):
-    """The same name of a token in two homes is two tokens."""
-    one, other = reviewing.home(), reviewing.home()
-    first_token = reviewing.client(one, "editor", "editor-1", trust=Trust.EXTERNAL)
-    second_token = reviewing.client(other, "editor", "editor-2")
+def test_token_has_its_trust_in_its_home_only(reviewing_nodes):
+    """One name of a token in two homes means two tokens."""
+    one, other = reviewing_nodes.home(), reviewing_nodes.home()
+    first_token = reviewing_nodes.client(one, "editor", "editor-1", trust=Trust.EXTERNAL)
+    second_token = reviewing_nodes.client(other, "editor", "editor-2")
     assert one.at[0].problem("GET", f"{BASE}/tasks", client="editor-1") == (200, None)
     for token, client in ((first_token, "editor-2"), (second_token, "editor-1")):
         assert one.at[0].problem("GET", f"{BASE}/tasks", token=token, client=client) == (
@@ -299,9 +300,9 @@ def test_token_has_its_trust_in_its_home_only(reviewing):
     )
 
 
-def test_mcp_is_not_served_for_a_home(reviewing):
-    """Its sessions are of one process."""
-    home = reviewing.home()
+def test_mcp_is_not_served_for_a_home(reviewing_nodes):
+    """MCP sessions belong to one process."""
+    home = reviewing_nodes.home()
     for at in home.at:
         for body in ({"jsonrpc": "2.0", "id": 1, "method": "initialize"}, {}):
             assert at.problem("POST", "/mcp", body) == (404, "not_found")

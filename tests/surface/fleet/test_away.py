@@ -1,4 +1,4 @@
-"""The database is away, or hangs: nothing that was accepted is lost, and everything goes on behind it."""
+"""If the database is absent or hangs, nothing that was accepted is lost and work continues afterwards."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from kit.server.process import BASE, descendants
 
 LEDGER_AWAY = (503, "ledger_away")
 SOON = 10.0
-"""Seconds for an answer where the database gives none."""
+"""Seconds until an answer without the database."""
 
 
 @pytest.fixture(scope="module")
 def own_nodes(tmp_path_factory):
-    """Nodes over a server of their own, which may be stopped."""
+    """Start nodes with their own database server, which may be stopped."""
     with ExitStack() as stack:
         server = stack.enter_context(postgres.server())
         base = stack.enter_context(base_on(server.url))
@@ -43,7 +43,7 @@ def stop_server(server):
 
 @contextmanager
 def suspend_server(server):
-    """Nobody of the server does anything, and no connection is closed."""
+    """Suspend every process of the server without closing a connection."""
     suspended = []
     try:
         for pid in (server.pid, *descendants(server.pid)):
@@ -57,7 +57,7 @@ def suspend_server(server):
 
 
 class Follower(threading.Thread):
-    """Follows a home at one node after the other, from where the last one left off."""
+    """Follows a home at one node after the other, each time from the last event."""
 
     def __init__(self, home):
         super().__init__(daemon=True)
@@ -86,7 +86,7 @@ class Follower(threading.Thread):
 
 
 def check_recovery(own_nodes, home, break_server, seconds):
-    """What is accepted before is done, and a task that comes afterwards; whoever follows misses nothing."""
+    """Check that accepted tasks and a later one are completed, and that a follower misses no event."""
     at, other = home.at
     assert at.done("remember", {"content": "The user prefers tea over coffee."})["status"] == "completed"
     assert at.recalled("tea or coffee?")
@@ -127,7 +127,7 @@ def check_answers_without_database(at):
 
 
 def until_accepted(at, content):
-    """The id of a task, once it is accepted; until then the answer is why not."""
+    """Return the id of a task after it is accepted; until then each answer is an error."""
     deadline = time.monotonic() + 30
     while True:
         answer = at.post(f"{BASE}/remember", {"content": content})

@@ -1,4 +1,4 @@
-"""Nodes are killed and stopped and their database restarted, while homes are in use: nothing is lost."""
+"""Nodes are killed and suspended and their database is restarted during use: nothing is lost."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from kit.fleet.homes import base_on
 from kit.fleet.nodes import NodeProcess
 
 SEED = "MUNIMENT_CHAOS_SEED"
-"""Repeats the faults of a run, as far as processes can be made to repeat anything."""
+"""Repeats the faults of a run as far as possible with processes."""
 
 
 @pytest.fixture
 def short_directory():
-    """A directory with a name that is short enough for a socket in it."""
+    """Create a directory whose name is short enough for a socket."""
     made = Path(tempfile.mkdtemp(prefix="c-"))
     yield made
     shutil.rmtree(made)
 
 
 def run_storm(directory, plan, count):
-    """A storm that is over."""
+    """Run a storm to its end and check the result."""
     print(f"{SEED}={plan.seed}")  # noqa: T201  pytest shows it beside a failure
     with postgres.server() as server, base_on(server.url) as base:
         nodes = [
@@ -52,7 +52,7 @@ def run_storm(directory, plan, count):
                 "gaps": storm.gaps(),
                 "forged": storm.forged(),
                 "differing": storm.differing(),
-                "unlike what is made anew": storm.unlike_new(directory / "new"),
+                "different from a new copy": storm.unlike_new(directory / "new"),
             }
             assert not any(found.values()), {each: problems for each, problems in found.items() if problems}
         finally:

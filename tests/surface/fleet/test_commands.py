@@ -1,4 +1,4 @@
-"""`muniment fleet`, and `muniment serve --ledger`, as somebody meets them who makes a first fleet."""
+"""`muniment fleet` and `muniment serve --ledger` during the setup of a first fleet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECRET = "hunter2-of-the-database"
 
 
 class FleetCommands(Commands):
-    """Runs commands in a home of their own, over a database in which there is nothing yet."""
+    """Runs commands in a temporary home, over an empty database."""
 
     def __init__(self, home, url):
         self.home, self.owner, self.node = home, as_role(url, OWNING), as_role(url, schema.ROLE)
@@ -179,7 +179,7 @@ def test_commands_as_node_role_change_nothing(migrated_fleet, command):
 
 
 def run_serve(commands, *arguments, **environment):
-    """How `muniment serve` ended, which it has to do by itself."""
+    """Run `muniment serve` until it exits, and return the finished process."""
     return subprocess.run(
         [sys.executable, "-m", "muniment", "serve", *arguments],
         env={**os.environ, "MUNIMENT_HOME": str(commands.home), **environment},
@@ -216,7 +216,7 @@ def test_node_prints_address_and_token_of_home_works(migrated_fleet):
 
 
 def read_refusal(commands, *arguments, **environment):
-    """In which line a node says why it does not start."""
+    """Return the line with which a node refuses to start."""
     done = run_serve(commands, "--ledger", commands.node, *arguments, **environment)
     assert (done.returncode, done.stdout) == (1, ""), done
     return [line for line in done.stderr.splitlines() if not line.startswith("{")][-1]

@@ -1,4 +1,4 @@
-"""A node that was stopped too long changes nothing when it wakes: another one has gone on meanwhile."""
+"""A node that was suspended too long changes nothing when it resumes: another node has taken over."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def deadline():
 
 @pytest.fixture
 def copies(fleet, tmp_path):
-    """Two copies of one home, as two nodes have them."""
+    """Create two copies of one home, like two nodes."""
     home = fleet.new_home()
     return [
         WorkingCopy(
@@ -84,7 +84,7 @@ def test_commit_with_lease_lost_during_step_is_discarded(fleet, copies, step):
 
 
 def expire_lease(fleet, home):
-    """The time of a lease is over, as if its node had slept."""
+    """Expire a lease, as if its node had been suspended."""
     with psycopg.connect(fleet.superuser, options="-c search_path=muniment") as connection:
         connection.execute("UPDATE home SET until = '-infinity' WHERE home = %s", (home,))
 
@@ -133,7 +133,8 @@ def test_node_suspended_during_model_call_changes_nothing(fleet, tmp_path):
             with closing(AtNode(suspended.url, token)) as resumed:
                 assert resumed.recalled("tea or coffee?") == at.recalled("tea or coffee?")
                 assert resumed.look(task) == done
-            assert changed_tables(rows, rows_of_home(fleet, home)) == {"record", "head"}  # The recalls alone.
+            # Only the recalls are new.
+            assert changed_tables(rows, rows_of_home(fleet, home)) == {"record", "head"}
         files = [files_below(directory_of(each.copies, home) / MEMORY) for each in nodes]
         assert files[0] == files[1]
         ended = [
@@ -187,7 +188,7 @@ NOTIFY_INTENT = """
 
 
 def lease_holder(fleet, home):
-    """The name of the node that has the lease of a home."""
+    """Return the name of the node that has the lease of a home."""
     return rows_in(fleet, home, "SELECT node FROM home WHERE home = %s")[0][0]
 
 

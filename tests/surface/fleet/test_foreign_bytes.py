@@ -1,4 +1,4 @@
-"""Files of a working copy that somebody changed on disk: no answer shows them, and the ledger's return."""
+"""Files of a working copy that were changed on disk: no answer shows them, and they are restored."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ FOREIGN = "wombat-0017"
 
 
 class Copy:
-    """The working copy of a new home at a node, which holds one fact."""
+    """The working copy of a new home at a node, with one fact."""
 
     def __init__(self, nodes):
         self.nodes, self.home = nodes, nodes.home()
@@ -33,7 +33,7 @@ class Copy:
         until(lambda: all(each.node.home(name).copy.held is None for each in self.nodes.nodes))
 
     def entry_with(self, word):
-        """The path of the only entry that holds a word."""
+        """Return the path of the only entry that contains `word`."""
         entries = (each for each in self.user.rglob("*.md") if each.name != "MEMORY.md")
         (found,) = (each for each in entries if word in each.read_bytes())
         return found
@@ -44,7 +44,7 @@ class Copy:
         return self.original.replace(b"marmot-0017", FOREIGN.encode())
 
     def files(self):
-        """Every file of the scope, by its path."""
+        """Return every file of the scope by its path."""
         return {
             each.relative_to(self.user): each.read_bytes() for each in self.user.rglob("*") if each.is_file()
         }

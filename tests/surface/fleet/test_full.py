@@ -1,4 +1,4 @@
-"""The disk of a node is full: it takes no work and says so, and another one does the work."""
+"""A node with a full disk accepts no work and reports it, and another node does the work."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ COMPOSE = REPOSITORY / "examples" / "deploy" / "fleet" / "compose.yaml"
 
 @pytest.fixture
 def pair(fleet, tmp_path):
-    """Nodes of the test's own, which notice soon."""
+    """Start nodes that detect problems quickly."""
     with nodes(fleet, tmp_path, lease=1.0) as created:
         yield created
 
 
 def is_healthy(at):
-    """What the shipped health check finds of a node."""
+    """Return the result of the packaged health check for a node."""
     _, _, option, program = yaml.safe_load(COMPOSE.read_text())["services"]["node-1"]["healthcheck"]["test"]
     program = program.replace("http://localhost:8765", at.url)
     return not subprocess.run([sys.executable, option, program], capture_output=True, check=False).returncode

@@ -1,4 +1,4 @@
-"""A node is gone for good: what waited for it is done by another one."""
+"""Tasks that are queued for a lost node run on another node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked at one node while another one is at work on the same home: a cancel, an undo, an erasure."""
+"""Requests at one node while another node works on the same home: cancel, undo, erase."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def model():
 
 @pytest.fixture(scope="module")
 def slow_nodes(fleet, tmp_path_factory, model):
-    """Nodes whose model answers when a test lets it."""
+    """Start nodes whose model answers when a test allows it."""
     with nodes(fleet, tmp_path_factory.mktemp("thinking"), model=model, lease=2.0) as created:
         yield created
 
 
 @pytest.fixture
 def busy_home(slow_nodes, model):
-    """A home in which something is remembered, and a task runs on some node."""
+    """Create a home with one entry and a task that runs on some node."""
     home = slow_nodes.home()
     model.release()
     done = home.at[0].done("remember", {"content": f"The user has seen a {SECRET_WORD}.", "scope": "user"})
@@ -151,7 +151,7 @@ def test_erase_reaches_node_that_was_stopped(fleet, tmp_path):
 
 
 def find_files_with_word(directory):
-    """The files below a directory in which the word stands; they may go while they are looked at."""
+    """Return the files below a directory that contain the word; files may disappear during the search."""
     found = []
     for folder, _, names in os.walk(directory):
         for path in (Path(folder, name) for name in names):
@@ -161,7 +161,7 @@ def find_files_with_word(directory):
 
 
 def test_revoked_token_ends_event_stream(slow_nodes):
-    """Nothing happens in the home: else the next event would ask who may follow."""
+    """The home has no activity; otherwise the next event would check the token."""
     home = slow_nodes.home()
     token = slow_nodes.client(home, "client")
     at = slow_nodes.at(1, token)

@@ -1,10 +1,10 @@
-"""Whoever was told that a task is done finds on every node what it did."""
+"""After a task is reported as completed, every node finds its result."""
 
 import pytest
 
 
 def check_recall_at_other_node(home, number):
-    """A fact is remembered at one node, and recalled at the other as soon as it is done."""
+    """Remember a fact at one node, and recall it at the other one after completion."""
     writes, reads = home.at[number % 2], home.at[(number + 1) % 2]
     done = writes.done("remember", {"content": f"The user keeps box {number} in cellar nr-{number:04}."})
     assert done["status"] == "completed", done

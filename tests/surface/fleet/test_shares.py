@@ -1,4 +1,4 @@
-"""No home takes what all homes of a node share."""
+"""No home uses up the resources that all homes of a node share."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ REQUESTS = 2 * MAX_OWNER
 
 
 @contextmanager
-def leased_elsewhere(nodes, home):
-    """A node that is not of this process has the lease of a home, and nothing lets it go."""
+def lease_to_other_node(nodes, home):
+    """Give the lease of a home to a node outside this process, which never releases it."""
     with psycopg.connect(
         nodes.base.superuser, autocommit=True, options="-c search_path=muniment"
     ) as connection:
@@ -42,13 +42,13 @@ def test_owner_of_leased_home_leaves_places_to_others(two):
         return client.problem("POST", f"{BASE}/undo", {"taskId": done["taskId"]})
 
     with ThreadPoolExecutor(REQUESTS) as threads:
-        with leased_elsewhere(two, home):
+        with lease_to_other_node(two, home):
             answers = [threads.submit(undo) for _ in range(REQUESTS)]
             until(lambda: sum(each.done() for each in answers) >= REQUESTS - MAX_OWNER // 2)
             assert len(core._owners) == MAX_OWNER // 2
             assert other.at[0].get(f"{BASE}/review").status_code == 200
         found = [each.result()[0] for each in answers]
-    assert sorted(found)[:1] == [200]  # Once the home is free one of them takes it back, and it stays so.
+    assert sorted(found)[:1] == [200]  # After the home is free, one request succeeds, once.
     assert found.count(503) == REQUESTS - MAX_OWNER // 2
 
 
@@ -69,6 +69,6 @@ def test_home_has_half_and_client_a_quarter_of_places(cap):
     assert take_all("owner") == 0
     shares.leave("h/one")
     assert take_all("owner") == 1
-    assert take_all("owner", "other") == cap // 2 - 2  # What is left is for the operator of the node.
+    assert take_all("owner", "other") == cap // 2 - 2  # The rest is reserved for the operator of the node.
     raised(HttpProblem, shares.take, "h/owner")
     shares.take("owner")

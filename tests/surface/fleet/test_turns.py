@@ -1,4 +1,4 @@
-"""Turns of a home on one node: one at a time, and over once there is no such home."""
+"""Turns of a home on one node: one at a time, and no turn after the home is removed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def slow_node(fleet, tmp_path):
 
 
 def start_task(home, model):
-    """The id of a task that has come as far as its model."""
+    """Start a task, wait for its model call, and return its id."""
     task_id = home.at[0].remember("The user prefers tea.")
     model.wait_until_asked()
     return task_id
@@ -32,7 +32,7 @@ def test_second_turn_does_not_restart_running_task(slow_node):
     running, model = slow_node
     home = running.home()
     task_id = start_task(home, model)
-    with ThreadPoolExecutor(1) as threads:  # As of a job that was taken for stalled, and comes here again.
+    with ThreadPoolExecutor(1) as threads:  # Like a job that was considered stalled and is delivered twice.
         second_turn = threads.submit(running.nodes[0].node.home(home.name).turn)
         wait([second_turn], timeout=2.0)
         tasks = lane_tasks.running(running.base.pool.home(home.name), home.name)
@@ -71,7 +71,7 @@ def test_turns_stay_queued_if_every_node_is_full(fleet, tmp_path, monkeypatch):
         known = read_full_nodes(fleet)
         until(
             lambda: all(read_full_nodes(fleet)[name] > known[name] for name in names)
-        )  # Each knows of the other.
+        )  # Both nodes have seen each other.
         for home in waiting:
             home.at[0].remember("The user prefers tea.")
         before = Counter(checked_queues)
@@ -83,7 +83,7 @@ def test_turns_stay_queued_if_every_node_is_full(fleet, tmp_path, monkeypatch):
 
 
 def make_home_of_node(running, names, name):
-    """A home that belongs to one of the nodes."""
+    """Create a home that belongs to the named node."""
     while True:
         home = running.home()
         if node_for(home.name, names) == name:
@@ -91,13 +91,13 @@ def make_home_of_node(running, names, name):
 
 
 def read_full_nodes(fleet):
-    """When nodes that are full were seen."""
+    """Return the times at which full nodes were seen."""
     with fleet.pool.connection() as connection:
         return dict(connection.execute("SELECT name, seen FROM node WHERE running = slots").fetchall())
 
 
 def read_queues(fleet, homes_):
-    """The queue in which each home waits."""
+    """Return the queue of each waiting home."""
     with fleet.pool.connection() as connection:
         return dict(
             connection.execute(

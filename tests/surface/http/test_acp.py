@@ -1,6 +1,6 @@
-"""The conversation with a host: order, cancellation, time, bounds, and what is no message.
+"""The conversation with a host: order, cancellation, time, limits, and invalid messages.
 
-Tasks here are held by the test; `tests/surface/cli/test_acp.py` has real ones, in a real process.
+The tests control the tasks; `tests/surface/cli/test_acp.py` has real ones, in a real process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SECONDS = 300.0
 WAIT_SECONDS = 30
 
 
-def completed(**result):
+def make_completed(**result):
     return Ended("completed", result)
 
 
@@ -32,7 +32,7 @@ def raise_error(_):
 
 
 class Host:
-    """The other side, and tasks that a test looks at (`begun`) and ends (`end`)."""
+    """A host, and the tasks that a test reads (`begun`) and ends (`end`)."""
 
     def __init__(self):
         self.begun, self._ends, self._answers, self.now = *(queue.Queue() for _ in range(3)), 1000.0
@@ -75,11 +75,11 @@ def host():
     host = Host()
     yield host
     for _ in range(MAX_PENDING):
-        host.end(completed())
+        host.end(make_completed())
     host.session.close()
 
 
-# -- what a host asks ----------------------------------------------------------------------------------
+# -- requests ------------------------------------------------------------------------------------------
 
 
 def test_unknown_method_and_invalid_parameters_have_codes(host):
@@ -99,7 +99,7 @@ def test_unknown_method_and_invalid_parameters_have_codes(host):
     assert host.begun.empty()
 
 
-# -- how a task ends -----------------------------------------------------------------------------------
+# -- ends of tasks -------------------------------------------------------------------------------------
 
 
 def test_failed_task_answers_code_and_review_without_text(host):
@@ -107,7 +107,8 @@ def test_failed_task_answers_code_and_review_without_text(host):
     host.end(Ended("failed", error={"code": "pending_review", "reviewId": "review-1"}))
     data = host.answer()["error"]["data"]
     assert data == {"errorKind": "pending_review", "code": "pending_review", "reviewId": "review-1"}
-    for number, end in (2, raise_error), (3, Ended("cancelled")):  # Though nobody asked.
+    # A cancelled task without a cancel request.
+    for number, end in (2, raise_error), (3, Ended("cancelled")):
         host.remember(number)
         host.end(end)
         answer = host.answer()
@@ -129,12 +130,12 @@ def test_tasks_run_in_order_and_committed_one_completes(host):
         task, _ = host.next()
         assert (task.arguments["content"], host.begun.empty()) == (f"fact {number}", True)
         host.cancel(number)
-        host.end(completed(summary="saved"))
+        host.end(make_completed(summary="saved"))
         assert host.answer() == {"jsonrpc": "2.0", "id": number, "result": {"summary": "saved"}}
 
 
 def end_if_cancelled(cancel):
-    return Ended("cancelled") if cancel.is_set() else completed()
+    return Ended("cancelled") if cancel.is_set() else make_completed()
 
 
 def test_requests_time_out_after_their_deadline(host):
@@ -147,7 +148,8 @@ def test_requests_time_out_after_their_deadline(host):
     host.now += 200
     host.session.expire()
     assert cancel.is_set()
-    assert host.session.deadline == host.now + 100  # Of the second; the first is not given up twice.
+    # Deadline of the second request; the first one is not cancelled twice.
+    assert host.session.deadline == host.now + 100
     host.cancel(1)
     host.now += 100
     host.session.expire()
@@ -188,14 +190,14 @@ def test_hanging_availability_is_cancelled_or_times_out(host, monkeypatch):
     host.workspace.problem = lambda: (late.set(), released.wait(WAIT_SECONDS))
     host.line(id=4, method=AVAILABILITY)
     assert late.wait(WAIT_SECONDS)
-    assert Host().session.close()  # Whether all is at rest.
+    assert Host().session.close()  # It returns whether all tasks have ended.
     monkeypatch.setattr(acp, "REST_SECONDS", 0.0)
     assert not host.session.close()
     assert host.error() == (4, -32800, "cancelled")
     released.set()
 
 
-# -- bounds --------------------------------------------------------------------------------------------
+# -- limits --------------------------------------------------------------------------------------------
 
 
 def test_pending_requests_are_limited_and_ids_unique(host):
@@ -207,9 +209,9 @@ def test_pending_requests_are_limited_and_ids_unique(host):
     assert host.error() == ("late", -32000, "remember_queue_full")
     host.line(id="look", method=AVAILABILITY)
     assert host.answer()["result"] == {"available": True}
-    host.end(completed())
+    host.end(make_completed())
     assert host.answer()["id"] == 0
-    host.remember(0)  # Its id, and its place, may be used again.
+    host.remember(0)  # Its id and its place are free.
     assert host._answers.empty()
 
 

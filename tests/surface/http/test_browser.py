@@ -1,4 +1,4 @@
-"""What pages may do, as a browser sees it."""
+"""The permissions of pages in a real browser."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kit.server.raw import running
 SECONDS = 60
 
 SCRIPT = """<meta charset="utf-8"><script>
-const daemon = %s, headers = {Authorization: "Bearer " + %s}, told = {origin: self.origin};
+const daemon = %s, headers = {Authorization: "Bearer " + %s}, results = {origin: self.origin};
 const json = {...headers, "Content-Type": "application/json", "Idempotency-Key": "one"};
 const tries = {
   async health() { return (await fetch(daemon + "/health", {headers})).json(); },
@@ -33,13 +33,13 @@ const tries = {
   },
 };
 (async () => {
-  for (const [name, attempt] of Object.entries(tries)) told[name] = await attempt().catch(() => "blocked");
-  top.postMessage(JSON.stringify(told), "*");
+  for (const [name, attempt] of Object.entries(tries)) results[name] = await attempt().catch(() => "blocked");
+  top.postMessage(JSON.stringify(results), "*");
 })();
-onmessage = (event) => fetch("/told", {method: "POST", body: event.data});
+onmessage = (event) => fetch("/results", {method: "POST", body: event.data});
 </script>"""
 FRAME = """<iframe sandbox="allow-scripts" src="/"></iframe>
-<script>onmessage = (event) => fetch("/told", {method: "POST", body: event.data});</script>"""
+<script>onmessage = (event) => fetch("/results", {method: "POST", body: event.data});</script>"""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Every code of the contract, brought about: of answers over a socket, of tasks by tasks that fail."""
+"""Every code of the contract occurs: in answers over a socket and in failed tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from muniment.store.tasks import Originator
 
 KINDS, REVIEWED = ("remember", "forget", "dream"), '{ trust = "owner", commit = "review" }'
 FACT, QUERY = {"content": "The user prefers codes to prose"}, {"query": "tea"}
-REFUSED = [  # code, method, path, body, and what else is sent
+REFUSED = [  # code, method, path, body, and further options
     ("invalid_request", "GET", "tasks?status=done", None, {}),
     ("invalid_json", "POST", "remember", b'{"content": "a", "content": "b"}', {}),
     ("invalid_content", "POST", "remember", {"content": " \n "}, {}),
@@ -53,7 +53,7 @@ REFUSED = [  # code, method, path, body, and what else is sent
 
 
 def write_then_answer(path, text, before=(), interfere=lambda: None):
-    """Makes the calls of `before`, then writes a file, then says so; `meddle` comes before that."""
+    """Return a model that makes the calls of `before`, calls `interfere`, writes a file and answers."""
     steps = [*before, ("write_file", {"path": path, "content": f"---\nname: T\ntype: user\n---\n{text}\n"})]
 
     def answer_request(request):
@@ -64,8 +64,9 @@ def write_then_answer(path, text, before=(), interfere=lambda: None):
 
 
 class ScriptedDaemon:
-    """A daemon with a model of which a test has the say: its user scope is reviewed, it holds at most twelve
-    files and never retries."""
+    """A daemon with a scripted model: its user scope is reviewed, it stores at most twelve files and never
+    retries.
+    """
 
     def __init__(self, daemon, model):
         self.daemon, self.model = daemon, model
@@ -73,14 +74,14 @@ class ScriptedDaemon:
     def __getattr__(self, name):
         return getattr(self.daemon, name)
 
-    def written(self, path, text, **body):
-        """The task of a fact that the model files so."""
+    def remember_file(self, path, text, **body):
+        """Remember a fact that the model writes to `path`, and return the task."""
         self.model.mind = write_then_answer(path, text)
         return self.done("remember", {"content": text, **body})
 
     def review(self, path, text):
-        """What waits to be written there: its id and digest."""
-        waiting = self.written(path, text)["reviewId"]
+        """Create a pending review of a file and return its id and digest."""
+        waiting = self.remember_file(path, text)["reviewId"]
         return waiting, self.get(f"{BASE}/review/{waiting}").json()["digest"]
 
     def approve(self, review_id, digest):
@@ -114,8 +115,8 @@ def test_every_answer_code_occurs(daemon, scripted_daemon, monkeypatch, subtests
             expected |= dict.fromkeys(("error", "title"), sentence)
             assert (sent.status_code, document) == (status, document | expected), document
             assert sent.headers["content-type"] == "application/problem+json"
-    # That only an undo could be told, and those are the owner's, whom no review stops; and that a node alone
-    # tells: tests/surface/fleet/test_away.py.
+    # Only an undo could return the first code, and an undo of the owner needs no review. Only a node returns
+    # the second one: tests/surface/fleet/test_away.py.
     assert seen == {code for code, means in CODES.items() if means.status} - {"pending_review", "ledger_away"}
 
 
@@ -158,14 +159,14 @@ def review_cases(scripted_daemon, _):
 
 
 def undo_cases(scripted_daemon, monkeypatch):
-    done = scripted_daemon.written("project/overlap.md", "This project overlaps", scope="project")
+    done = scripted_daemon.remember_file("project/overlap.md", "This project overlaps", scope="project")
     (scripted_daemon.root("project") / "overlap.md").write_text("by hand\n", encoding="utf-8")
     yield "undo_overlap", (sent := scripted_daemon.undo(done))
     assert sent.json()["paths"] == ["project/overlap.md"]
-    done = scripted_daemon.written("project/undone.md", "This project is undone", scope="project")
+    done = scripted_daemon.remember_file("project/undone.md", "This project is undone", scope="project")
     scripted_daemon.undo(done)
     yield "already_undone", scripted_daemon.undo(done)
-    done = scripted_daemon.written("project/erased.md", "This project is erased", scope="project")
+    done = scripted_daemon.remember_file("project/erased.md", "This project is erased", scope="project")
     with monkeypatch.context() as patch, locked(scripted_daemon.root("project")):
         patch.setattr(place, "WAIT_SECONDS", 0.1)
         yield "deadline", scripted_daemon.erase(done)
@@ -267,7 +268,7 @@ def model_cases(scripted_daemon):
         ("remember_scope_mismatch", "user/elsewhere.md", {"scope": "project"}),
         ("remember_refused", "project/pinned/mine.md", {"scope": "project"}),
     ):
-        yield code, scripted_daemon.written(path, f"This project has {path}", **body)
+        yield code, scripted_daemon.remember_file(path, f"This project has {path}", **body)
     for code, text in ("remember_no_update", "I would rather not."), ("remember_failed", ""):
         scripted_daemon.model.mind = lambda _, text=text: Say(text)
         yield code, scripted_daemon.done("remember", {"content": f"This project does nothing: {code}"})
@@ -276,7 +277,7 @@ def model_cases(scripted_daemon):
 
 def owner_cases(scripted_daemon):
     text = "The user reads before signing"
-    yield "pending_review", (failed := scripted_daemon.written("user/signed.md", text))
+    yield "pending_review", (failed := scripted_daemon.remember_file("user/signed.md", text))
     waiting = failed["error"]["reviewId"]
     listed = {each["reviewId"]: each for each in scripted_daemon.get(f"{BASE}/review").json()["reviews"]}[
         waiting
@@ -291,7 +292,7 @@ def owner_cases(scripted_daemon):
     with scripted_daemon.follow(cursor=scripted_daemon.cursor(0)) as follower:
         event = follower.until(lambda each: each.data["taskId"] == approved["taskId"])[-1]
     assert (event.type, event.data["source"]) == ("memory_changed", "workspace_memory_remember")
-    done = scripted_daemon.written("project/gone.md", "This project is gone", scope="project")
+    done = scripted_daemon.remember_file("project/gone.md", "This project is gone", scope="project")
     scripted_daemon.erase(done)
     yield "erased", scripted_daemon.look(done["taskId"])
 
@@ -319,7 +320,7 @@ def race_cases(scripted_daemon):
     for task_id in reversed(
         [scripted_daemon.submit("remember", FACT, token=scripted_daemon.client) for _ in range(2)]
     ):
-        task = scripted_daemon.cancel(task_id).json()  # One that waits, and one that runs.
+        task = scripted_daemon.cancel(task_id).json()  # One is queued, and one is running.
         assert scripted_daemon.look(task_id) == scripted_daemon.cancel(task_id).json() == task
         yield "cancelled", task
     scripted_daemon.model.release()
@@ -336,7 +337,7 @@ def stopped_daemon_cases(scripted_daemon):
         daemon.root().rename(base / "elsewhere")
         daemon.cancel(first)
         yield "managed_memory_unavailable", daemon.wait(task_id)
-    with State(daemon.state) as state:  # No attempt came to an end: the daemon was killed each time.
+    with State(daemon.state) as state:  # No attempt ended: the daemon was killed each time.
         lane = Lane(state, daemon.key)
         task_id = lane.submit(NewTask("dream", {}, Originator("owner"), {})).task.id
         for _ in range(MAX_ATTEMPTS):

@@ -1,4 +1,4 @@
-"""What a request may say, what a task looks like to its end, and what no client may do to another."""
+"""Valid requests, the states of a task, and the separation of clients."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def ada(daemon):
-    """A token of a client with an id."""
+    """Create a token of a client with an id."""
     return daemon.add("ada", "ada-id")
 
 
@@ -168,7 +168,7 @@ def test_forget_over_limit_fails_and_dry_run_lists_all(http):
         3,
         "The compass is broken.",
     )
-    (removed,) = client.forget(paths[0]).wait().removed_entries  # By its path one goes alone.
+    (removed,) = client.forget(paths[0]).wait().removed_entries  # A path selects one entry only.
     assert (removed.file_path, removed.text) == (paths[0], None)
     (daemon.home / "user" / "pinned").mkdir()
     (daemon.home / "user" / "pinned" / "a.md").write_text("A barometer\n")
@@ -184,7 +184,7 @@ def test_forget_over_limit_fails_and_dry_run_lists_all(http):
 
 @pytest.mark.threat("T-API-02", control="own_tasks")
 def test_foreign_task_is_answered_like_unknown_one(daemon, ada):
-    """Nor the owner, where it asks in the name of another id, nor an id what another one asked."""
+    """The same holds for the owner with another id, and for an id and the tasks of another one."""
     task = daemon.done("dream", {}, token=ada, client="ada-id")["taskId"]
     plain = daemon.done("dream", {}, token=ada)["taskId"]
 
@@ -201,7 +201,7 @@ def test_foreign_task_is_answered_like_unknown_one(daemon, ada):
 
     assert visible_tasks() == visible_tasks(token=ada) == {task, plain}
     assert visible_tasks(token=ada, client="ada-id") == visible_tasks(client="ada-id") == {task}
-    for other in "remember", "forget":  # Nor is it one of another kind.
+    for other in "remember", "forget":  # A task id of another kind is also unknown.
         for method in "GET", "DELETE":
             assert daemon.problem(method, f"{BASE}/{other}/{task}") == (404, f"{other}_task_not_found")
     token, client = {"token": daemon.client}, {"client": "client-1"}
@@ -260,7 +260,7 @@ def test_etag_avoids_resending_and_long_poll_answers_at_end(daemon):
 
 
 def test_old_client_polls_until_known_status(held, model):
-    """It asks for no proof, prefers nothing sensible, and is told at once how the task stands."""
+    """It requests no proof, sends no valid preference, and receives the status at once."""
     who = {"token": held.client, "x_qwen_client_id": "client-1"}
     task_id = held.submit("remember", {"content": "The user keeps a client of 2025"}, **who)
     for prefer in ("wait=0", "wait", "wait=x", "wait=-1", "respond-async", "wait=99999", ""):
@@ -297,7 +297,7 @@ def test_repeated_idempotency_key_returns_same_task(held, model):
     held.wait(others[-1])
     secret = [filled("The deploy token is ghp_{a62:36}", seed) for seed in (1, 1, 2)]
     answers = [held.post(f"{BASE}/remember", {"content": each}, idempotency_key="k2") for each in secret]
-    assert [each.status_code for each in answers] == [202, 202, 422]  # Though it stands nowhere.
+    assert [each.status_code for each in answers] == [202, 202, 422]  # The secret is stored nowhere.
     for key in ("", "a b", "x" * 256, "é".encode()):
         assert held.problem("POST", f"{BASE}/dream", {}, idempotency_key=key) == (400, "invalid_request")
 
@@ -310,7 +310,7 @@ def test_full_lane_answers_429_and_keeps_places_for_facts(held):
             answer_code = answer.status_code, answer.json()["code"], answer.headers["retry-after"]
             assert answer_code == (429, "remember_queue_full", "5")
 
-    held.remember("The user is first")  # Everything else waits for it.
+    held.remember("The user is first")  # All other tasks wait for it.
     for number in range(MAX_TIDYING):
         held.submit(*(("forget", BODIES["forget"]), ("dream", {}))[number % 2], token=held.client)
     assert_refused("forget", "dream")
@@ -355,7 +355,7 @@ def test_list_filters_by_status_and_rejects_unknown_one(daemon):
         assert daemon.problem("GET", f"{BASE}/tasks?{query}") == (400, "invalid_request")
 
 
-# -- what a client's tidying may do --------------------------------------------------------------------
+# -- tidying by clients --------------------------------------------------------------------------------
 
 
 def test_removals_of_client_dream_wait_for_owner(alone):
@@ -369,7 +369,7 @@ def test_removals_of_client_dream_wait_for_owner(alone):
     task = alone.done("dream", {})
     assert (task["status"], task["result"]["dedupedEntries"]) == ("completed", 1)
     assert set(alone.files()) == set(facts) - {"b.md"}
-    client, words = alone.add("eve", trust="external"), ("city", "cocoa")  # Of which one is not there.
+    client, words = alone.add("eve", trust="external"), ("city", "cocoa")  # The second word matches nothing.
     results = [alone.done("forget", {"query": word}, token=client)["result"] for word in words]
     summaries = [each.pop("summary") for each in results]
     assert summaries == [
@@ -386,7 +386,7 @@ def test_every_scope_is_accepted_while_scopes_are_unknown():
 def test_erase_requires_dry_run_and_rejects_yes(alone):
     done = alone.done("remember", {"content": "The harbour master is called Ingrid", "scope": "user"})
     (path,) = done["result"]["filesTouched"]
-    yes = [{"yes": each} for each in (False, True)]  # As clients asked, or not, before `dryRun`.
+    yes = [{"yes": each} for each in (False, True)]  # The form of older clients, before `dryRun`.
     yes += [each | {"dryRun": dry_run} for each in yes for dry_run in (False, True)]
     for sent in (
         {},
@@ -407,7 +407,7 @@ def test_erase_requires_dry_run_and_rejects_yes(alone):
     assert path.removeprefix("user/") not in alone.files()
 
 
-# -- what the owner alone may do, and what other programs of the owner do beside the daemon ------------
+# -- owner operations, and other programs of the owner -------------------------------------------------
 
 
 def test_undo_and_erase_events_name_source_and_extend_audit(alone):
@@ -416,7 +416,7 @@ def test_undo_and_erase_events_name_source_and_extend_audit(alone):
     (path,) = done["result"]["filesTouched"]
     rel = path.removeprefix("user/")
     before, tasks = alone.files()[rel], [done["taskId"]]
-    for is_present in False, True:  # An undo takes back, and can be undone.
+    for is_present in False, True:  # An undo can be undone.
         undone = alone.post(f"{BASE}/undo", {"taskId": tasks[-1]}).json()
         assert (undone["undone"], undone["filesTouched"]) == (tasks[-1], [path])
         assert alone.files().get(rel) == (before if is_present else None)
@@ -470,7 +470,7 @@ OWNERS = {
 }
 TABLES = {"content": "The user prefers tables to prose"}
 NO_TEXT = (None, 7, "", " ", "\t\n", "\u00a0", "x" * (MAX_FACT_BYTES + 1), "é" * 32_769, ["a"])
-FACT_BODIES = {  # field: the code, and values that are refused with it
+FACT_BODIES = {  # field: the code, and values that are rejected with it
     "content": ("invalid_content", (*NO_TEXT, "\0" * 3, 10**4000)),
     "contextMode": ("invalid_context_mode", ("", "Workspace", 7, "clean ", True)),
     "scope": ("invalid_scope", ("", "User", "user ", 7, "../user", ["user"])),
@@ -479,7 +479,7 @@ FACT_BODIES = {  # field: the code, and values that are refused with it
 }
 KINDS = {"remember": "content", "forget": "query", "dream": "request", "recall": "request"}
 NO_OBJECTS = (b"[]", b'"x"', b"null", b"-0", b"1" * 4000)
-OTHER_BODIES = [  # where, body, code
+OTHER_BODIES = [  # path, body, code
     *(("forget", {"query": value}, "invalid_query") for value in NO_TEXT),
     ("forget", {}, "invalid_query"),
     ("forget", {"query": "tea", "scope": ""}, "invalid_scope"),
@@ -565,7 +565,7 @@ def test_availability_is_checked_after_body_and_before_queue(held, model):
     assert daemon.problem("POST", f"{BASE}/remember", fact, client="x") == (400, "invalid_client_id")
     assert daemon.problem("POST", f"{BASE}/remember", fact) == (409, "managed_memory_unavailable")
     model.release()
-    # A root that was moved is bound anew, as at a start: what waited goes there.
+    # A moved root is bound like at startup: queued tasks use it.
     assert {daemon.wait(task_id)["status"] for task_id in accepted} <= {"failed", "completed"}
 
 

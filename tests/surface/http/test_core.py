@@ -1,4 +1,4 @@
-"""What a daemon does beside HTTP: lanes, threads and roots, its end, what embeds it; as a program, killed."""
+"""The daemon without HTTP: lanes, threads and roots, shutdown, embedding; and a killed process."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ DRAINING = (503, "workspace_draining")
 
 
 def read_end(daemon, task_id):
-    """Status and code of a task once it is over."""
+    """Wait for a task and return its status and code."""
     task = daemon.wait(task_id)
     return task["status"], task.get("error", {}).get("code")
 
@@ -96,7 +96,7 @@ def test_running_task_is_cancelled_by_request_or_backstop(tmp_path, monkeypatch,
 
 
 def assert_not_ready(daemon, reason):
-    """It takes no tasks, and says why to whoever asks if all is well."""
+    """Check that the daemon accepts no tasks and reports the reason."""
     answers = daemon.post(f"{BASE}/remember", FACT).json(), daemon.get("/readyz").json()
     unready = {"code": "not_ready", "reason": "unavailable", "workspaces": {daemon.key: reason}}
     problem = {"status": 409, "code": "managed_memory_unavailable", "reason": reason}
@@ -155,7 +155,7 @@ def test_missing_ledger_rejects_tasks(alone):
     assert alone.done("remember", FACT)["status"] == "completed"
 
 
-# -- a workspace whose roots are replaced while it is served -------------------------------------------
+# -- a workspace whose roots are replaced --------------------------------------------------------------
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def workspace(tmp_path, opened):
 
 
 def test_replaced_root_is_reported_once_then_rebound(workspace):
-    """What uses the old roots keeps them until the end, and what recalls from them is another one."""
+    """Users of the old roots keep them until the end, and recalls use a new recaller."""
     first, recaller, names = workspace.place(), workspace.recaller(), dict(workspace.scopes())
     assert workspace.place() is first
     root = first.roots[Scope("user")].trusted_path
@@ -202,7 +202,7 @@ def test_roots_without_readable_keys_are_closed(workspace, monkeypatch):
     assert workspace.problem() is None
 
 
-# -- the end -------------------------------------------------------------------------------------------
+# -- shutdown ------------------------------------------------------------------------------------------
 
 
 def test_stop_cancels_owner_operation_and_waits(tmp_path):
@@ -249,7 +249,7 @@ def test_request_cut_by_stop_is_answered_with_draining(tmp_path, monkeypatch):
 
 @contextmanager
 def stop_with_tasks(daemon, model, grace):
-    """A daemon that was told to stop while one task runs and two wait; they go on in the next one."""
+    """Stop a daemon while one task runs and two are queued; they continue in the next daemon."""
     tasks = [daemon.remember(f"The user is {what}") for what in ("nearly done", "next", "doomed")]
     model.wait_until_asked()
     with ThreadPoolExecutor(1) as threads:
@@ -280,7 +280,7 @@ def test_stop_without_grace_requeues_running_task(held, model, tmp_path):
     with stop_with_tasks(held, model, 0) as (tasks, long_poll), held.follow() as follower:
         follower.start()
         held.run(held.daemon.stop())
-        assert {event.type for event in follower} <= {"task"}  # Whoever follows is let go.
+        assert {event.type for event in follower} <= {"task"}  # Followers are disconnected.
         assert long_poll.result(STOP_SECONDS).json()["status"] == "queued"
         model.release()
     with running(tmp_path) as next_daemon:
@@ -290,11 +290,11 @@ def test_stop_without_grace_requeues_running_task(held, model, tmp_path):
         assert (completed["taskId"], completed["attempt"]) == (tasks[0], 1)
 
 
-# -- a program that embeds it --------------------------------------------------------------------------
+# -- embedding -----------------------------------------------------------------------------------------
 
 
 def test_embedded_daemon_leaves_no_thread_or_handler(tmp_path):
-    """No thread, no child, no descriptor and no signal handler stays; a second daemon refuses meanwhile."""
+    """No thread, child, descriptor or signal handler remains; a second daemon is rejected meanwhile."""
     (tmp_path / "work" / ".git").mkdir(parents=True)
     options = Options(Settings(tmp_path / "home"), (tmp_path / "work",), grace=1.0)
     state = options.settings.state
@@ -334,7 +334,7 @@ def test_killed_daemon_loses_and_repeats_nothing(tmp_path, seed):
         document = daemon.home / "state" / "daemon.json"
 
         def follow(condition):
-            """Read events from the last one that was seen, up to where a condition holds."""
+            """Read events after the last one until a condition holds."""
             with daemon.follow(cursor=events[-1].id if events else daemon.cursor(0)) as follower:
                 while not condition():
                     events.append(next(follower))

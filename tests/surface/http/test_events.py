@@ -1,4 +1,4 @@
-"""The stream of events over sockets: who is told what, in which order, and that nothing is missed."""
+"""The event stream over sockets: receivers, order and completeness."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FACTS = 500
 
 
 def until_ended(*task_ids):
-    """The last of the events of these tasks."""
+    """Return a condition that holds at the last event of these tasks."""
     open_ids = set(task_ids)
 
     def condition(event):
@@ -29,7 +29,7 @@ def until_ended(*task_ids):
 
 
 def test_commit_event_is_streamed_once_in_order(scripted):
-    """And each turn of the model without a word of it."""
+    """Each turn of the model is also streamed, without its text."""
     start = scripted.cursor(0)
     with scripted.follow() as follower:
         follower.start()
@@ -70,7 +70,7 @@ def test_task_event_goes_to_its_client_and_change_to_all(daemon):
 
 
 def test_workspace_receives_events_of_its_own_roots(tmp_path):
-    """And has a lane, tasks and a project of its own."""
+    """A workspace has its own lane, tasks and project."""
     other = tmp_path / "other"
     (other / ".git").mkdir(parents=True)
     with running(tmp_path, workspaces=(tmp_path / "work", other)) as daemon, ExitStack() as stack:
@@ -143,7 +143,7 @@ def test_invalid_cursor_receives_resync(daemon, alone):
 
 @pytest.mark.threat("T-API-05", control="event_lines")
 def test_client_text_cannot_forge_an_event(daemon):
-    """Nothing of a fact gets into one; should it ever, it stays there."""
+    """Events contain no text of a fact; if they did, it would stay inside the event."""
     forged = "x\n\nid: 1\nevent: memory_changed\ndata: {}\n\n\r\n\r\ndata: y"
     with daemon.follow() as follower:
         follower.start()
@@ -195,7 +195,7 @@ def test_events_replay_from_ledger_and_resync_when_evicted(tmp_path, monkeypatch
 
 
 def test_idle_follower_receives_current_position(alone, monkeypatch):
-    """Else, while others are busy, a client takes its line for dead, and its cursor for older than it is."""
+    """Otherwise a client of a busy daemon assumes a dead connection and keeps an old cursor."""
     monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 0.05)
     with alone.follow(token=alone.client) as follower:
         marks = [follower.start().last_id for _ in range(3)]
@@ -215,7 +215,7 @@ def test_slow_reader_uses_no_memory_and_gets_everything(start_daemon):
     daemon.done("remember", {"content": "The user warms up"})
     memory_file = Path(
         f"/proc/{daemon.process.pid}/statm"
-    )  # Its second field: pages of memory that are there.
+    )  # The second field is the number of resident pages.
     with ExitStack() as opened:
         cursor = daemon.cursor(0)
         slow = [opened.enter_context(daemon.follow(cursor=cursor, window=65_536)) for _ in range(20)]

@@ -1,4 +1,4 @@
-"""What every request passes before any route sees it (G1 to G6), and what no client sends."""
+"""The checks before every route (G1 to G6), and malformed requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WHERE = ("tcp", "unix")
 
 
 def make_request(daemon, *lines, method="GET", target="/healthz", version="1.1"):
-    """A request of these header lines alone, with the owner's token."""
+    """Return a request with only these header lines and the owner token."""
     first = f"{method} {target} HTTP/{version}"
     return "\r\n".join([first, *lines, f"Authorization: Bearer {daemon.token}", "", ""]).encode("latin-1")
 
@@ -58,7 +58,7 @@ def test_exactly_one_host_is_required_over_tcp(quiet):
     for lines in (own, own), (own, foreign), (foreign, own):
         for version in "1.0", "1.1":
             assert quiet.raw(make_request(quiet, *lines, version=version)).code in {MISDIRECTED, NO_HTTP}
-    local = {"address": quiet.unix, "host": "anything"}  # Who comes there is the owner, or whose token it is.
+    local = {"address": quiet.unix, "host": "anything"}  # Its peer is the owner or has a token.
     statuses = [quiet.ask("GET", "/metrics", token=token, **local).status for token in ("", quiet.client)]
     assert statuses == [200, 403]
     two = quiet.request("GET", "/healthz", "Host: a", token="", host="b")
@@ -168,7 +168,7 @@ for sent in sys.stdin.buffer.read().split(b"@"):
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change its user")
 def test_other_user_on_unix_socket_needs_token(quiet):
     sent = b"@".join(quiet.request("GET", "/healthz", token=token) for token in ("", quiet.client))
     socket, program = quiet.base / "d.sock", [sys.executable, "-IS", "-c", OTHER_USER]
@@ -183,7 +183,7 @@ def test_other_user_on_unix_socket_needs_token(quiet):
 
 
 def test_overflow_user_is_not_identified_by_socket(monkeypatch, tmp_path):
-    """Every user that a namespace does not map looks like that one."""
+    """Every user that a namespace does not map looks like that user."""
     overflow_file = tmp_path / "overflowuid"
     monkeypatch.setattr(guard, "_OVERFLOW", overflow_file)
     for content, overflow_user in (None, 65_534), ("x", 65_534), ("4242", 4242):
@@ -194,7 +194,7 @@ def test_overflow_user_is_not_identified_by_socket(monkeypatch, tmp_path):
             assert guard._this_user() == known
 
 
-# -- proofs to whoever asks ----------------------------------------------------------------------------
+# -- proofs without a token ----------------------------------------------------------------------------
 
 NONCE = "5" * 64
 
@@ -204,12 +204,12 @@ def make_hmac(key, text):
 
 
 def name_and_key(token):
-    """The name and the key of a token, as the page says."""
+    """Return the name and the key of a token, as documented."""
     key = make_hmac(token.encode(), "muniment-hello/1 key").digest()
     return make_hmac(key, "muniment-hello/1 name").hexdigest()[:32], key
 
 
-def ask_hello(daemon, name, nonce=NONCE, **more):
+def request_hello(daemon, name, nonce=NONCE, **more):
     return daemon.ask("GET", f"/hello?token={name}&nonce={nonce}", **{"token": "", **more})
 
 
@@ -221,7 +221,7 @@ def test_hello_proves_token_for_nonce_and_address(quiet, monkeypatch):
         for host, address in (quiet.host, quiet.host), ("Memory.Example", "memory.example"), ("", "unix"):
             for nonce in NONCE, "a" * 64:
                 address_options = {"host": host} if host else {"address": quiet.unix}
-                response = ask_hello(quiet, name, nonce, **address_options)
+                response = request_hello(quiet, name, nonce, **address_options)
                 proof = make_hmac(key, f"muniment-hello/1 proof\n{nonce}\n{address}").hexdigest()
                 assert (response.status, response.json) == (200, {"proof": proof})
                 proofs.add(proof)
@@ -230,12 +230,12 @@ def test_hello_proves_token_for_nonce_and_address(quiet, monkeypatch):
 
 @pytest.mark.threat("T-API-10", control="decoys")
 def test_hello_answers_unknown_token_with_decoy(quiet):
-    """What is said of a token that is none looks the same, each time."""
+    """The proof of an unknown token looks the same, each time."""
     names = [name_and_key(each)[0] for each in (quiet.token, quiet.client, secrets.token_urlsafe())]
     shapes, proofs = set(), set()
     for name in (*names, "0" * 32):
-        first = ask_hello(quiet, name)
-        assert first.body == ask_hello(quiet, name).body
+        first = request_hello(quiet, name)
+        assert first.body == request_hello(quiet, name).body
         headers = re.sub("[0-9a-f]{32}", "…", str([each for each in first.headers if each[0] != "date"]))
         shapes.add((first.status, headers, len(first.body)))
         proofs.add(first.json["proof"])
@@ -252,24 +252,24 @@ def test_hello_is_only_endpoint_without_token_and_rate_limited(quiet, monkeypatc
     for path in "/hello/", "//hello", "/hello/x", "/workspace/hello":
         assert quiet.ask("GET", path, token="").status in {401, 404}
     for host in "elsewhere.example", f"localhost:{quiet.port}", f"[::1]:{quiet.port}":
-        assert ask_hello(quiet, name, host=host).code == MISDIRECTED
+        assert request_hello(quiet, name, host=host).code == MISDIRECTED
     assert quiet.ask("GET", good, "Origin: http://evil.example", token="").code == FOREIGN
     now = [100.0]
     monkeypatch.setattr(guard, "MAX_HELLOS", 3)
     monkeypatch.setattr(guard.time, "monotonic", lambda: now[0])
-    assert [ask_hello(quiet, name).code for _ in range(5)] == [200, 200, 200, BUSY, BUSY]
+    assert [request_hello(quiet, name).code for _ in range(5)] == [200, 200, 200, BUSY, BUSY]
     assert quiet.ask("GET", "/healthz").status == 200
     now[0] += 1
-    assert ask_hello(quiet, name).code == 200
+    assert request_hello(quiet, name).code == 200
 
 
-# -- G5: how many, and that no client shuts out another one or the owner -------------------------------
+# -- G5: limits per client and for the owner -----------------------------------------------------------
 
 CAP = 40
 
 
 def take_all(shares, token):
-    """How many places a token gets before it is refused."""
+    """Return how many places a token gets before it is rejected."""
     before = len(shares)
     with suppress(HttpProblem):
         for _ in range(CAP + 1):
@@ -287,11 +287,13 @@ def test_client_share_is_limited_and_owner_has_reserve():
     assert take_all(shares, "third") == 1
     owner_first = Shares(CAP, 3)
     assert [take_all(owner_first, token) for token in (OWNER, "one")] == [CAP, 0]
-    assert list(owner_first._taken) == [OWNER]  # Of a refused token nothing is kept.
+    assert list(owner_first._taken) == [OWNER]  # A rejected token leaves no state.
 
 
 def fill_shares(daemon, model, tokens, request, shares):
-    """Send what keeps its place until one client has all it gets; then a second's and the owner's do."""
+    """Send requests that occupy all places of one client; then requests of a second one and the owner
+    succeed.
+    """
     one, two, owner = tokens
     with ExitStack() as stack:
 
@@ -363,7 +365,7 @@ def test_followers_do_not_count_as_answering_requests(quiet, monkeypatch):
         assert quiet.ask("GET", "/healthz").status == 200
 
 
-# -- G6: what every answer has -------------------------------------------------------------------------
+# -- G6: headers of every answer -----------------------------------------------------------------------
 
 
 def test_every_answer_has_security_headers(quiet):
@@ -380,9 +382,9 @@ def test_every_answer_has_security_headers(quiet):
 
 
 def test_broken_route_hides_exception_text(alone, monkeypatch, caplog):
-    """In the middle of an answer its length is not known: the client sees that the last chunk is missing.
+    """The length of a streamed answer is unknown: the client sees that the last chunk is missing.
 
-    The server closes the connection after it has logged why, so the log is whole by then.
+    The server logs the reason before it closes the connection, so the log is complete by then.
     """
 
     def fail(*_, **__):
@@ -409,7 +411,7 @@ def test_broken_route_hides_exception_text(alone, monkeypatch, caplog):
 
 TASKS = f"{BASE}/tasks"
 EMPTY, READ = b'{"content": ""}', (400, "invalid_content")
-"""A body that is read whole, and what it is refused with then."""
+"""A body that is read completely, and the error of its content."""
 
 
 # -- headers -------------------------------------------------------------------------------------------
@@ -430,14 +432,14 @@ def test_ambiguous_header_is_invalid_http(quiet):
 
 
 def test_request_smuggling_closes_the_connection(quiet):
-    """Smuggling: what stands in front of the daemon would see one request, and the daemon two."""
+    """Smuggling: a proxy would see one request, and the daemon two."""
     smuggled, length_headers = (
         quiet.request("GET", "/healthz"),
         ["Content-Length: 5", "Transfer-Encoding: chunked"],
     )
     chunked_http_1_0 = start(quiet, length_headers[1]).replace(
         b"HTTP/1.1", b"HTTP/1.0", 1
-    )  # Chunks are not for HTTP/1.0.
+    )  # HTTP/1.0 has no chunks.
     for request, code in (
         *((start(quiet, *lines) + b"0\r\n\r\n", NO_HTTP) for lines in permutations(length_headers)),
         (chunked_http_1_0 + chunked(EMPTY), NO_HTTP),
@@ -489,7 +491,7 @@ def test_endless_header_or_body_times_out(quiet, monkeypatch):
             assert line.is_closed()
         second = stack.enter_context(quiet.line())
         assert get_status(quiet, second) == 200
-        # Only from here on: a request that is to be answered may take longer to arrive.
+        # The timeout changes only now, because a request that needs an answer may arrive slowly.
         monkeypatch.setattr(guard, "HEADER_SECONDS", 0.05)
         second.send(b"GET /healthz HTT")
         lines = [stack.enter_context(quiet.line()) for _ in starts]
@@ -508,7 +510,7 @@ def test_unread_answers_and_dripping_header_are_cut_off(quiet, monkeypatch):
 
 
 def get_status(daemon, line, path="/healthz", *headers):
-    """The status of its answer."""
+    """Send a request on a connection and return the status of its answer."""
     line.send(daemon.request("GET", path, *headers))
     return getattr(line.answer(), "status", "no answer")
 
@@ -523,7 +525,7 @@ def test_idle_connections_block_no_one(quiet, monkeypatch, address):
         idle = [opened.enter_context(quiet.line(getattr(quiet, address))) for _ in range(100)]
         for each in idle[:-1:2]:
             each.send(b"GET /healthz HTTP/1.1\r\nX: y")
-        # Its answer shows that all were accepted: none that comes later makes the next one the oldest.
+        # Its answer shows that all connections were accepted, so no later one makes the next one the oldest.
         assert get_status(quiet, idle[-1]) == 200
         assert getattr(quiet.ask("GET", "/healthz"), "status", "no answer") == 200
         quiet.until(lambda: quiet.connections() <= 40)
@@ -545,7 +547,7 @@ def test_oldest_idle_connection_is_closed_first(quiet, monkeypatch):
 
 
 def test_data_after_final_answer_closes_connection(quiet):
-    """No second answer can be given there, not even that it is no HTTP."""
+    """A second answer is impossible there, even for invalid HTTP."""
     with quiet.line() as line:
         assert get_status(quiet, line, f"{BASE}/events", "Connection: close") == 200
         line.send(b"garbage")
@@ -566,7 +568,7 @@ def test_chunks_form_one_body_and_trailers_are_ignored(quiet):
 
 
 def test_invalid_chunk_ends_the_request(quiet):
-    """Also where nobody reads the body and the answer is on its way."""
+    """The result is the same if the body is not read and the answer was sent."""
     long = (b"1" * 40_000, b"1;" + b"x" * 40_000, b"0\r\n" + b"X: a\r\n" * 10_000)
     short = [each + b"\r\n" for each in (b"zz", b"-1", b"+1", b"0x1", b"", b" 1\r\na", b"1\r\nab", b"F" * 21)]
     not_found, not_allowed = (404, "not_found"), (405, "method_not_allowed")

@@ -1,4 +1,4 @@
-"""Where what was sent ends up: words that stand nowhere else are looked for in every sink and file."""
+"""Unique words are sent to the daemon and searched in every sink and file."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ NAMES = """fact query ref key client token path host field value origin words es
 WORDS = {name: f"canary-{name}-7f3a" for name in NAMES.split()}
 FACT = f"The user prefers, on every screen of every machine in every office, the editor {WORDS['fact']}"
 MAY_HOLD = {"fact": {"change"}, "ref": {"record"}}
-"""Tables in which a word may stand once all tasks are over: history; on record, where a fact came from."""
+"""Tables that may contain a word after all tasks have ended: history, and the record of the origin of a fact.
+"""
 
 
 def find_words(text):
-    """The names of the words that a text says."""
+    """Return the names of the words that a text contains."""
     return [name for name, word in WORDS.items() if word.lower() in text.lower()]
 
 
 def requests(daemon, client):
-    """Requests that say every word, most of them where it does not belong."""
+    """Send every word, mostly in an invalid place, and yield the answers."""
     word, send = WORDS, daemon.send
     content, message, value = {"content": word["value"]}, {"query": word["message"]}, word["value"]
     for path, body, more in (
@@ -75,7 +76,7 @@ def requests(daemon, client):
 
 
 def talkative_model(request):
-    """Does the job, and says a word about it."""
+    """Do the job and add a word to the answer."""
     thought = perfect(request)
     return Say(f"{thought.text} {WORDS['words']}") if isinstance(thought, Say) else thought
 
@@ -85,7 +86,7 @@ FAILING = {"remember_path_escape": AskForCalls(ESCAPE), "remember_no_update": Sa
 
 
 class LeakProbe:
-    """A daemon to which every word was said, and what each sink holds of what it said of that."""
+    """A daemon that received every word, and the content of each sink."""
 
     def __init__(self, daemon, model):
         self.daemon, self.client = daemon, daemon.new_token("editor", "editor-1")
@@ -133,7 +134,7 @@ def test_no_sink_repeats_input_token_or_directory(probe, subtests):
             assert (bool(content), find_words(content)) == (True, [])
             hidden = [] if name in {"log", "address"} else [*directories, "site-packages"]
             assert not [each for each in (daemon.token, probe.client, *hidden) if each in content]
-    assert any(WORDS["fact"] in text for text in daemon.files().values())  # It was heard.
+    assert any(WORDS["fact"] in text for text in daemon.files().values())  # The fact was stored.
     assert WORDS["words"] not in daemon.get(path_of(probe.task)).text
     assert {400, 401, 403, 404, 405, 413, 415, 421} <= {answer.status_code for answer in probe.answers}
     assert [event.type for event in probe.events].count("memory_changed") == 1
@@ -218,7 +219,7 @@ WIFI = filled("The deploy token is ghp_{a62:36}", 3)
 
 
 def random_parts(text):
-    """What is random of a text: runs of letters and digits."""
+    """Return the random parts of a text: runs of letters and digits."""
     runs = "".join(char if char.isalnum() else " " for char in text).split()
     cut = {run[at : at + 16] for run in runs if len(run) >= 16 for at in range(0, len(run) - 15, 8)}
     return {each.encode() for each in cut if any(map(str.isdigit, each)) and any(map(str.isalpha, each))}
@@ -228,7 +229,7 @@ WANTED = {piece for text in (WIFI, *SECRETS.values()) for piece in random_parts(
 
 
 def find_files(home, wanted):
-    """The files beneath a home that hold one of some pieces, in their bytes or their name."""
+    """Return the files below a home that contain one of some parts in their bytes or name."""
     contents = {
         path: bytes(path) + (path.read_bytes() if path.is_file() else b"") for path in home.rglob("*")
     }
@@ -253,7 +254,7 @@ def test_secret_of_queued_task_is_not_on_disk(tmp_path):
 @pytest.mark.threat("T-LEAK-11", control="emptied_logs")
 @pytest.mark.threat("T-LEAK-11", control="overwritten_pages")
 def test_query_without_effect_is_removed_from_disk(tmp_path):
-    """Long texts have pages of their own, short ones share one; some are gone while others still wait."""
+    """Long texts have separate pages, short ones share one; some are removed while others are pending."""
     with State(tmp_path / "state") as state:
         lane = Lane(state, "w")
         texts = [f"{number:03}-wombatquartz-{number * 7919 % 1000:03}" for number in range(60)]
@@ -281,7 +282,7 @@ def test_erase_removes_every_byte_from_home(scripted, model):
     model.hold()
     request_count = len(model.server.requests)
     scripted.remember("The user likes pyramids")
-    waiting = scripted.remember(facts[0])  # It ends, before it is begun, with what it holds.
+    waiting = scripted.remember(facts[0])  # Erase ends this queued task and removes its text.
     model.wait_until_asked(request_count + 1)
     assert len(find_files(scripted.home, secret_words)) > 3
     cleared = 0
@@ -291,10 +292,10 @@ def test_erase_removes_every_byte_from_home(scripted, model):
         assert (plan["status"], plan["files"]) == ("preview", task["result"]["filesTouched"])
         receipt = scripted.post(f"{BASE}/erase", target | {"dryRun": False}).json()
         assert receipt["status"] == "erased"
-        cleared += receipt["laneTasks"]  # With the first one also the tasks whose results name it as similar.
+        cleared += receipt["laneTasks"]  # The first erase also clears tasks whose results list it as similar.
         assert phrases[number].split()[0] not in str(receipt)
     assert cleared > len(tasks)
-    assert find_files(scripted.home, secret_words) == []  # Before anything else is written over it.
+    assert find_files(scripted.home, secret_words) == []  # Nothing has overwritten the bytes yet.
     for erased_task in map(scripted.look, (*(task["taskId"] for task in tasks), waiting)):
         assert (erased_task["status"], erased_task["error"]["code"], "result" in erased_task) == (
             "failed",

@@ -1,6 +1,6 @@
-"""The daemon's description of itself, and requests made from it: valid ones, and some that are not quite.
+"""The OpenAPI document of the daemon, and requests generated from it: valid and slightly invalid ones.
 
-Whatever is sent, the answer is one that the description names, in its shape; nothing breaks.
+Every answer has to match the document, and nothing may break.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from muniment.server import guard
 from muniment.server.http import document_of
 from muniment.server.service import OPERATIONS
 
-# The daemon's own threads draw from `random` while requests are made up here: not those of a strategy.
+# Threads of the daemon use `random` during generation; the strategies do not.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 
 DOCUMENT = document_of(OPERATIONS)
@@ -37,13 +37,13 @@ FITS = {
     "maxItems": (list, lambda value, most: len(value) <= most),
     "required": (dict, lambda value, names: value.keys() >= set(names)),
 }
-"""What a value of a kind must be for a word of its schema."""
+"""The type and the check of each schema keyword."""
 KNOWN = {*FITS, "$ref", "type", "properties", "additionalProperties", "items", "anyOf", "oneOf", "allOf"}
 KNOWN |= {"title", "description", "default", "discriminator", "format", "examples"}
 
 
 class DescribedOperation:
-    """One operation of the document. `body` is the schema of its body; None: it takes none."""
+    """One operation of the document. `body` is the schema of its body, or None."""
 
     def __init__(self, method, path, document):
         self.method, self.path, self.document = method.upper(), path, document
@@ -54,7 +54,7 @@ class DescribedOperation:
         return [each for each in self.document["parameters"] if each["in"] == where]
 
     def answers(self, status):
-        """Schemas of an answer by media type; None: no such status is described."""
+        """Return the schemas of an answer by media type, or None for an undescribed status."""
         found = self.document["responses"].get(str(status))
         return None if found is None else {k: v["schema"] for k, v in found.get("content", {}).items()}
 
@@ -66,7 +66,7 @@ DESCRIBED = [
 
 
 def resolve(schema):
-    """A schema, where it is only named elsewhere, with what stands beside its name."""
+    """Return a schema with its references resolved, merged with the members next to the reference."""
     assert set(schema) <= KNOWN, set(schema) - KNOWN
     if "$ref" not in schema:
         return schema
@@ -77,7 +77,7 @@ def resolve(schema):
 
 
 def list_members(schema, value):
-    """The members of a value: name, what their schema is (True: any, False: there may be none), and value."""
+    """Return the members of a value: name, schema (True: any, False: forbidden) and value."""
     if isinstance(value, list) and "items" in schema:
         return [(str(number), schema["items"], each) for number, each in enumerate(value)]
     known, more = schema.get("properties", {}), schema.get("additionalProperties", True)
@@ -86,18 +86,18 @@ def list_members(schema, value):
 
 
 def find_problems(schema, value, where="$"):
-    """Why a value is none of a schema, one by one."""
+    """Return the reasons why a value does not match a schema."""
     schema = resolve(schema)
     kind = TYPES[schema.get("type", "any")]
     if not isinstance(value, kind) or (isinstance(value, bool) and kind not in {bool, object}):
-        return [f"{where}: {type(value).__name__} is no {schema['type']}"]
+        return [f"{where}: {type(value).__name__} is not of type {schema['type']}"]
     words = [(word, *FITS[word]) for word in FITS if word in schema]
     wrong = [
         word
         for word, value_type, is_valid in words
         if isinstance(value, value_type) and not is_valid(value, schema[word])
     ]
-    problems_found = [f"{where}: {value!r} is not as {word} {schema[word]!r} says" for word in wrong]
+    problems_found = [f"{where}: {value!r} does not match {word} {schema[word]!r}" for word in wrong]
     for word in {"anyOf", "oneOf", "allOf"} & set(schema):
         found, count = [find_problems(each, value, where) for each in schema[word]], len(schema[word])
         if found.count([]) not in {"oneOf": [1], "allOf": [count], "anyOf": range(1, count + 1)}[word]:
@@ -147,8 +147,8 @@ def test_described_problems_exist_with_status_and_sentence():
             for code in schema["allOf"][1]["properties"]["code"]["enum"]:
                 assert CODES[code].status == int(status)
                 found.add(code)
-    # What no path answers, or no method, is answered where there is no operation; the rest are in tasks, or
-    # of `/mcp`, which another protocol describes.
+    # Unknown paths and methods belong to no operation; the other codes occur in tasks or in `/mcp`, which
+    # another protocol describes.
     other_codes = {"not_found", "method_not_allowed", "workspace_draining", "mcp_not_installed"}
     assert {code for code, means in CODES.items() if means.status} - found <= other_codes
     for sentence in {means.sentence for means in CODES.values()} - {""}:
@@ -157,7 +157,7 @@ def test_described_problems_exist_with_status_and_sentence():
 
 
 def test_schema_checker_accepts_valid_and_rejects_invalid():
-    """The oracle of the fuzzer, itself put to the test."""
+    """This tests the oracle of the fuzzer."""
     null, text, a, thing = {"type": "null"}, {"type": "string"}, {"const": "a"}, {"type": "object"}
     for schema, good, bad in (
         ({**text, "minLength": 1, "maxLength": 2}, ["a", "ab"], ["", "abc", 1, None]),
@@ -175,13 +175,13 @@ def test_schema_checker_accepts_valid_and_rejects_invalid():
         assert [value for value in good + bad if not find_problems(schema, value)] == good, schema
 
 
-# -- requests made from it -----------------------------------------------------------------------------
+# -- generated requests --------------------------------------------------------------------------------
 
 QUICK, SLOW = 25, 100
 """Requests for each operation."""
 
 OUTSIDE = {"not_found", "method_not_allowed", "invalid_http", "misdirected_request"}
-"""Where a request is for no operation at all."""
+"""Codes of requests that belong to no operation."""
 
 NAMES = """completed cancelled user project nowhere owner agent workspace clean read create delete user/a.md
     user/../a.md /etc/passwd user/facts/x.md user/MEMORY.md <script> @task @review @path wait=0 wait=1
@@ -199,7 +199,7 @@ LIKELY |= {"text": ["The user likes tea", HOSTILE, "---\nname: x\n---\n"], "curs
 LIKELY |= {"source": [{}, {"trust": "agent", "ref": "r"}, {"trust": "owner"}]}
 LIKELY = {name: st.sampled_from(values) for name, values in LIKELY.items()}
 LIKELY["exclude"] = st.lists(st.just("@id"), max_size=4)
-"""What is likely to be carried out, by name."""
+"""Values that are likely to be accepted, by name."""
 
 TEXTS = WORDS | st.text(max_size=40) | st.text('\ud800\u0000\r\n\\"', max_size=4) | st.just("x" * 66_000)
 ANYTHING = st.recursive(
@@ -211,7 +211,7 @@ ANYTHING = st.recursive(
 
 @st.composite
 def bodies(draw, schema):
-    """The bytes of a body: of the schema, or of it with something changed."""
+    """Generate the bytes of a body: valid, or valid with one change."""
     schema = resolve(schema)
     members = {name: st.one_of(*[LIKELY[name]] * 3, ANYTHING) for name in schema.get("properties", {})}
     required = {name: members.pop(name) for name in schema.get("required", ())}
@@ -234,13 +234,13 @@ def bodies(draw, schema):
 
 
 def encode_json(value):
-    """JSON, with lone surrogates as escapes."""
+    """Return JSON with lone surrogates as escapes."""
     return json.dumps(value).encode()
 
 
 @st.composite
 def requests(draw, operation):
-    """Method, target, headers and body of a request for an operation."""
+    """Generate method, target, headers and body of a request for an operation."""
     path = operation.path
     for name in [each["name"] for each in operation.parameters("path")]:
         path = path.replace(f"{{{name}}}", draw(st.one_of(*[LIKELY[name]] * 4, WORDS, TEXTS)), 1)
@@ -263,11 +263,11 @@ CAPTURES = {
     "@path": "filesTouched",
 }
 CAPTURES = {word: rf'"{name}":\s*\[?"([^"]+)"' for word, name in CAPTURES.items()}
-"""Where answers tell what a word that begins with `@` stands for."""
+"""The members of answers that replace the words that begin with `@`."""
 
 
 class Session:
-    """Sends requests to one daemon; words that begin with `@` stand for what it has told before."""
+    """Sends requests to one daemon; words that begin with `@` are replaced by values of earlier answers."""
 
     def __init__(self, daemon):
         self.daemon, self.tokens = daemon, {"owner": daemon.token, "bad": "x" * 43, "": ""}
@@ -278,7 +278,7 @@ class Session:
         self.tasks, self.accepted = {}, 0
 
     def send(self, operation, request):
-        """Send it, and check what comes back against the description."""
+        """Send a request, and check the answer against the document."""
         method, path, pairs, headers, body, token = request
         self.known["@task"] = self.tasks.get(operation.path.split("/")[-2], self.known["@task"])
 
@@ -346,7 +346,7 @@ def test_every_answer_matches_the_description(session, number, pytestconfig):
 
 
 def test_valid_requests_succeed_and_undescribed_answer_fails(session):
-    """Of each operation that needs nothing first: a fuzzer whose every request is refused shows nothing."""
+    """Covers operations without preconditions: a fuzzer whose requests all fail proves nothing."""
     fact = {"content": "The user prefers dark mode in all editors"}
     task = session.daemon.ask("POST", REMEMBER, body=fact).json["taskId"]
     assert session.daemon.ask("GET", f"{REMEMBER}/{task}", "Prefer: wait=20").json["status"] == "completed"

@@ -1,4 +1,4 @@
-"""What clients rest on that were written for the original daemon: names, numbers, and ends of tasks."""
+"""The guarantees for clients of the original daemon: names, numbers, and ends of tasks."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SESSION = "/session/any/events"
 NOBODY = (401, "token_required")
 
 
-def is_end_of(task_id):
-    """The last event of a task."""
+def make_end_check(task_id):
+    """Return a condition that holds for the last event of a task."""
     return lambda event: event.data.get("taskId") == task_id and event.data.get("status") in ENDED
 
 
@@ -43,7 +43,7 @@ def test_feature_names_scope_only_if_policy_has_it(tmp_path, user_alone):
 
 
 def test_events_resume_from_number_and_epoch_or_id(daemon):
-    """And says its number in the JSON, the only place where a client of the original contract looks."""
+    """The number is also in the JSON, where clients of the original contract read it."""
     for number in range(3):
         daemon.done("forget", {"query": f"nothing {number}"})
     last, (epoch, _, _) = daemon.core.stream.last, daemon.cursor(0).partition("-")
@@ -80,16 +80,16 @@ def test_replay_ends_at_its_start_position(daemon):
     with daemon.follow(daemon.cursor(last), path=SESSION) as follower:
         assert next(follower).document["data"]["replayedCount"] == 0
         task_id = daemon.submit("dream", {})
-        events = follower.until(is_end_of(task_id))
+        events = follower.until(make_end_check(task_id))
     assert not any(map(is_replay_end, events))
     with daemon.follow(path=SESSION) as follower:
         follower.start()
         task_id = daemon.submit("dream", {})
-        assert not any(map(is_replay_end, follower.until(is_end_of(task_id))))
+        assert not any(map(is_replay_end, follower.until(make_end_check(task_id))))
 
 
 def test_evicted_events_cause_replay_of_remaining_ones(tmp_path, monkeypatch):
-    """At once, and to a follower that reads so slowly that they go meanwhile."""
+    """At once, and for a follower that reads so slowly that events are evicted meanwhile."""
     for name, count in ("MAX_EVENTS", 8), ("_SWEEP", 8):
         monkeypatch.setattr(tasks, name, count)
     monkeypatch.setattr(stream, "RING", 4)
@@ -119,7 +119,7 @@ def test_evicted_events_cause_replay_of_remaining_ones(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["x_qwen_client_id", "x_muniment_client_id"])
 def test_original_client_never_sees_cancelled_status(held, name):
-    """Also where it was cancelled in its own name, by a program that knows how to."""
+    """Also if another program cancels the task under the same client id."""
     who = {"token": held.add("editor", "window"), name: "window"}
     held.remember("The user comes first")
     task_id = held.post(f"{BASE}/remember", {"content": "The user is doomed"}, **who).json()["taskId"]
@@ -127,8 +127,8 @@ def test_original_client_never_sees_cancelled_status(held, name):
     ends |= {each["status"] for each in held.get(f"{BASE}/tasks", **who).json()["tasks"]}
     headers = {"token": who["token"], name: "window"}
     with held.follow(held.cursor(0), **headers) as follower:
-        (last,) = [each for each in follower.until(is_end_of(task_id)) if is_end_of(task_id)(each)]
+        (last,) = [each for each in follower.until(make_end_check(task_id)) if make_end_check(task_id)(each)]
     with held.follow(held.cursor(0), path=SESSION, **headers) as follower:
-        (known,) = [each for each in follower.until(is_end_of(task_id)) if is_end_of(task_id)(each)]
+        (known,) = [each for each in follower.until(make_end_check(task_id)) if make_end_check(task_id)(each)]
     assert (known.data["status"], known.data["code"]) == ("failed", "cancelled")
     assert {*ends, last.data["status"]} == ({"failed"} if name == "x_qwen_client_id" else {"cancelled"})

@@ -1,4 +1,4 @@
-"""Pages of the origins that an operator allowed may call the daemon, with a token; no other page may (G2)."""
+"""Pages of allowed origins may call the daemon with a token; other pages may not (G2)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PREFLIGHT = (
 
 
 def read_cors_headers(answer):
-    """The headers of an answer that a browser reads before it shows a page the answer."""
+    """Return the CORS headers of an answer."""
     return {name: value for name, value in answer.headers if name.startswith("access-control-")}
 
 
@@ -82,7 +82,7 @@ def test_similar_origin_gets_no_access(quiet, tmp_path):
     for headers in (f"Origin: {APP}",) * 2, (f"Origin: {APP}", "Origin: null"):
         answer = quiet.ask("GET", "/health", *headers)
         assert (answer.code, read_cors_headers(answer)) == (FOREIGN, {}), headers
-    for site in "cross-site", "same-site":  # A page that says no origin, in which it may read nothing anyway.
+    for site in "cross-site", "same-site":  # A page without an Origin header, which may read nothing.
         assert quiet.ask("GET", "/health", f"Sec-Fetch-Site: {site}").code == FOREIGN
 
 
@@ -105,7 +105,7 @@ def test_only_preflight_needs_no_token_and_cookies_are_ignored(quiet):
     ):
         answer = quiet.ask(method, "/capabilities", header, *more, "Cookie: token=x", token="")
         assert answer.status == 401, (method, more)
-    # By the Unix socket, where a proxy of the owner may stand, a page is not the owner.
+    # Over the Unix socket, where the owner may run a proxy, a page is not the owner.
     assert quiet.ask("GET", "/health", header, token="", address=quiet.unix).code == NOBODY
     assert quiet.ask("GET", "/health", token="", address=quiet.unix).status == 200
     with_body = quiet.ask("OPTIONS", REMEMBER, header, *PREFLIGHT, token="", body=b"x" * 100)
@@ -113,10 +113,10 @@ def test_only_preflight_needs_no_token_and_cookies_are_ignored(quiet):
     granted = {
         quiet.ask("OPTIONS", path, header, *PREFLIGHT, token="").status for path in ("/", "//x", "/nowhere")
     }
-    assert granted == {204}  # What there is cannot be told by it.
+    assert granted == {204}  # It reveals no existing path.
     for path, token in ("/health", None), ("/health", ""), ("/metrics", quiet.client), ("/nowhere", None):
         answer = quiet.ask("GET", path, header, token=token)
-        assert read_cors_headers(answer)["access-control-allow-origin"] == APP  # Problems are read as well.
+        assert read_cors_headers(answer)["access-control-allow-origin"] == APP  # Problems are also readable.
         assert answer.values("vary") == ["Origin"]
         assert "credentials" not in str(answer.headers)
 

@@ -1,4 +1,4 @@
-"""What is recalled over HTTP, by whom, what is answered where it cannot be, and recalls that hang."""
+"""Recall over HTTP: results, identities, errors, and recalls that hang."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DRAINING, BUSY = (503, "workspace_draining"), (503, "busy")
 
 
 def recall_entries(daemon, query=QUERY, **more):
-    """What a recall is answered with; `token` and `client` say who asks."""
+    """Recall entries; `token` and `client` identify the caller."""
     identity = {name: more.pop(name) for name in ("token", "client") if name in more}
     answer = daemon.post(PATH, {"query": query, **more}, **identity)
     assert answer.status_code == 200, answer.text
@@ -47,13 +47,13 @@ def list_paths(found):
 
 @pytest.fixture(scope="module")
 def harpsichord(tmp_path_factory):
-    """A daemon that knows one fact."""
+    """Start a daemon with one fact."""
     with running(tmp_path_factory.mktemp("recall")) as served:
         (served.path,) = served.done("remember", {"content": FACT, "scope": "user"})["result"]["filesTouched"]
         yield served
 
 
-# -- what is found -------------------------------------------------------------------------------------
+# -- results -------------------------------------------------------------------------------------------
 
 
 def test_recall_finds_fact_for_every_token_unless_excluded(harpsichord):
@@ -96,12 +96,12 @@ def test_recall_finds_append_of_another_process(alone):
         (entry,) = recall_entries(alone, f"theremin of day{number}, pitch{number}?")["entries"]
         assert (entry["path"], text in entry["text"]) == (path, True)
         second = recall_entries(alone, QUERY, exclude=[each["id"] for each in found[-1]["entries"]])
-        assert list_paths(second) == [path]  # What was told was another text.
+        assert list_paths(second) == [path]  # The injected text was different.
         found.append(second)
     assert file.stat().st_ino == inode
 
 
-# -- what is no recall ---------------------------------------------------------------------------------
+# -- invalid recalls -----------------------------------------------------------------------------------
 
 
 def test_invalid_recall_body_is_rejected_and_limits_accepted(harpsichord):
@@ -124,7 +124,7 @@ def test_invalid_recall_body_is_rejected_and_limits_accepted(harpsichord):
     assert contract.RecallBody.model_fields["limit"].default == MAX_ENTRIES
 
 
-# -- what goes wrong -----------------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------------
 
 
 def test_recall_errors_use_codes_of_contract():
@@ -162,14 +162,14 @@ def test_recall_is_recorded_and_counted_by_outcome(alone, monkeypatch):
         assert float(metrics[f'muniment_recalls_total{{outcome="{outcome}"}}']) == count
 
 
-# -- recalls that hang, and whom they hold up, which is nobody -----------------------------------------
+# -- recalls that hang block no one else ---------------------------------------------------------------
 
 
 @pytest.fixture
 def block_recalls(monkeypatch):
-    """Holds recalls from the call on, `hold(heeds=True)` unless their patience ends; lets them go at the end.
+    """Return a function that blocks later recalls, with `heeds=True` only until their deadline.
 
-    Each releases `begun` once it has begun, and goes on when `free` is set.
+    Each recall releases `begun` when it starts, and continues when `free` is set.
     """
     blocks = []
 
@@ -207,7 +207,7 @@ def send_recall(daemon, token=None):
 
 @contextmanager
 def run_blocked_recalls(daemon, block, threads, *tokens):
-    """As many recalls as there are tokens, under way; lets them go, and checks that they were answered."""
+    """Run one blocked recall per token, then release them and check that they were answered."""
     requests = [threads.submit(send_recall, daemon, token) for token in tokens]
     for _ in requests:
         assert block.begun.acquire(timeout=STOP_SECONDS)
@@ -231,7 +231,7 @@ def test_hanging_recalls_of_one_token_block_no_one_else(alone, block_recalls, th
                 for path in "/healthz", "/readyz", f"{BASE}/review":
                     assert alone.get(path).status_code == 200
                 assert alone.done("remember", {"content": "We deploy on Thursdays"})["status"] == "completed"
-                served = alone.guard  # A request is counted until its answer has left.
+                served = alone.guard  # A request is counted until its answer has been sent.
                 alone.until(lambda: (len(served.answering), len(served.waiting)) == (0, core.MAX_RECALLS))
     assert send_recall(alone, one)[0] == 200
     alone.until(lambda: not alone.core.recalls._running)
@@ -265,7 +265,7 @@ def test_recall_ends_with_error_on_revoked_token_or_stop(alone, block_recalls, t
     assert alone.run(alone.core.stop(0))
     assert request.result(STOP_SECONDS) == DRAINING
     alone.core._is_draining = False
-    assert send_recall(alone) == DRAINING  # It came before the stop, and begins after it.
+    assert send_recall(alone) == DRAINING  # It arrived before the stop and starts after it.
 
 
 @pytest.mark.slow
@@ -290,7 +290,7 @@ def test_hanging_recall_or_disk_does_not_block_stop(tmp_path, block_recalls, thr
 
 
 def block_reads(monkeypatch):
-    """Hold reads of an entry from now on, until `free` is set or whoever asked has gone."""
+    """Block reads of entries until `free` is set or the caller has disconnected."""
     block = SimpleNamespace(begun=threading.Semaphore(0), free=threading.Event(), ended=threading.Event())
 
     def list_blocked(_place, _reader, *, cancel, **_terms):

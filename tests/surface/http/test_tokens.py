@@ -1,4 +1,4 @@
-"""Tokens (K1 to K3), and where a daemon is found: its lock, its document, its sockets (N1 to N4)."""
+"""Tokens (K1 to K3), and how a daemon is found: its lock, its document, its sockets (N1 to N4)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EDITOR_TOKEN = ("editor", ["editor-1"], Trust.AGENT)
 
 @pytest.fixture(scope="module", params=ENGINES)
 def engine(request):
-    """What the ledger is kept in, for the tests that ask for one."""
+    """The database of the ledger, for tests that use it."""
     return request.param
 
 
@@ -63,12 +63,12 @@ def _umask():
     os.umask(before)
 
 
-# -- K1: the owner's -----------------------------------------------------------------------------------
+# -- K1: the owner token -------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("_umask")
 def test_owner_token_is_created_once_and_private(tmp_path):
-    """Daemons are kept apart by a lock before; this is what is left if somebody were not."""
+    """A lock normally separates daemons; this is the protection without it."""
     (token,) = set(together(8, lambda _: owner_token(tmp_path)))
     (path,) = tmp_path.iterdir()
     assert (path.name, stat.S_IMODE(path.stat().st_mode)) == (TOKEN_NAME, 0o600)
@@ -81,7 +81,7 @@ def assert_rejected(directory, match=None):
 
 
 def test_token_file_shared_with_others_is_rejected_and_kept(tmp_path):
-    """Nor does it wait for who would write into a pipe."""
+    """It does not wait for the writer of a pipe."""
     path, outside = tmp_path / TOKEN_NAME, tmp_path / "elsewhere"
     outside.write_text(f"{OWNERS}\n")
     outside.chmod(0o600)
@@ -111,12 +111,12 @@ def test_file_without_token_is_rejected_and_not_quoted(tmp_path):
         assert_rejected(tmp_path, "does not contain a token; delete it")
         assert path.read_bytes() == content
     assert_rejected(tmp_path / "missing", "cannot be created: No such file")
-    if os.geteuid() == 0:  # Only root may give a file away.
+    if os.geteuid() == 0:  # Only root can change the owner of a file.
         os.chown(path, 4242, 4242)
         assert_rejected(tmp_path, "not a private file of yours")
 
 
-# -- K2: those of clients ------------------------------------------------------------------------------
+# -- K2: tokens of clients -----------------------------------------------------------------------------
 
 
 def test_client_token_has_ids_and_trust_and_is_not_stored(tokens, state):
@@ -138,7 +138,7 @@ def test_client_token_has_ids_and_trust_and_is_not_stored(tokens, state):
 
 
 def open_connection(ledger):
-    """Another connection to it."""
+    """Open another connection to the ledger."""
     return ledger.at(0) if isinstance(ledger, HomeLedger) else Database(ledger.path, synchronous="FULL")
 
 
@@ -148,9 +148,7 @@ def test_revoked_token_is_unknown_at_once_on_other_connection(tokens, state):
         assert (before := other_tokens.principal(old_token, OWNERS)) is not None
         tokens.revoke("editor")
         assert (other_tokens.principal(old_token, OWNERS), other_tokens.all()) == (None, ())
-        new_token = tokens.add(
-            "editor", ["editor-1"], Trust.OWNER
-        )  # The name can be given again, to another one.
+        new_token = tokens.add("editor", ["editor-1"], Trust.OWNER)  # The name can be used for another token.
         assert other_tokens.principal(old_token, OWNERS) is None
         assert other_tokens.principal(new_token, OWNERS).trust is Trust.OWNER
         tokens.revoke("editor")
@@ -181,7 +179,7 @@ def test_concurrent_adds_of_one_name_create_one_token(opening, tmp_path):
         assert len([each for each in together(6, add_token) if each is not None]) == 1
 
 
-# -- K3: comparing -------------------------------------------------------------------------------------
+# -- K3: comparison ------------------------------------------------------------------------------------
 
 
 def test_inexact_token_has_no_principal(tokens, opening, tmp_path):
@@ -214,14 +212,14 @@ def test_tokens_are_compared_by_digest_in_constant_time(tokens, state, monkeypat
     ]
     assert [each and each.name for each in principals] == ["editor", OWNER, *[None] * 3]
     assert [{len(each) for each in digests} for digests in compared] == [{64}] * 4
-    # Should the ledger's own comparison be laxer than bytes: the digest is compared once more.
+    # If the comparison of the ledger accepted more, the digest would be compared again.
     rows = state.ledger.rows("SELECT name, trust, clients, digest FROM token")
     monkeypatch.setattr(tokens, "_reads", type("Lax", (), {"rows": lambda *_: rows}))
     assert tokens.principal("x" * 43, OWNERS) is None
 
 
 def test_ledger_copied_to_other_key_knows_no_token(tmp_path):
-    """A backup that somebody else restores gives nobody access."""
+    """A backup that another user restores grants no access."""
     with State(tmp_path / "state") as state:
         token, path = Tokens(state).add(*EDITOR_TOKEN), state.ledger.path
     with State(tmp_path / "other") as other:
@@ -242,7 +240,7 @@ def read_mode(path):
 
 
 def assert_second_is_rejected(directory, match=None):
-    """Somebody serves the directory: whoever comes second is told so."""
+    """Check that a second daemon of the directory is rejected."""
     raised(ManagedMemoryUnavailable, alone(directory).__enter__, match=match)
 
 

@@ -1,6 +1,6 @@
-"""The TypeScript client that was written for the original daemon works with this one, unchanged.
+"""The TypeScript client of the original daemon works with this one, unchanged.
 
-Each promise that it rests on has a test of its own in `test_original.py`, which runs without the package.
+Each guarantee that it needs has its own test in `test_original.py`, which runs without the package.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ pytestmark = pytest.mark.skipif((why := missing()) is not None, reason=str(why))
 
 FACT = "The user prefers tabs to spaces"
 OVER = ("completed", "failed")
-"""All the ends of a task that the client knows."""
+"""All ends of a task that the client knows."""
 
 
 @pytest.fixture
 def sdk(opened):
-    """The client, which nothing was told so far."""
+    """Start the client without a connection."""
     return opened.enter_context(launched())
 
 
 def wait_until_ended(look, task, *more):
-    """A task once it is over, polled as its callers do; what each answer looks like is in the types."""
+    """Poll a task until it ends, like the callers of the client; the types check each answer."""
     while task["status"] not in OVER:
         assert task["status"] in {"queued", "running"}
         assert "result" not in task
@@ -126,7 +126,7 @@ def test_sdk_client_sees_only_its_tasks_and_known_statuses(held, model, sdk):
     second = sdk.rememberWorkspaceMemory("The user is doomed", client_options)
     thrown = raised(SdkError, sdk.getWorkspaceMemoryRememberTask, first["taskId"], {"clientId": "window-2"})
     assert (thrown.status, thrown.body["code"]) == (404, "remember_task_not_found")
-    # Another program that goes by the same id knows how to cancel.
+    # Another program with the same client id cancels the task.
     assert held.cancel(second["taskId"], token=token, client="window-1").json()["status"] == "cancelled"
     task = wait_until_ended(sdk.getWorkspaceMemoryRememberTask, second, client_options)
     assert (task["status"], task["error"]["code"]) == ("failed", "cancelled")
@@ -137,7 +137,7 @@ def test_sdk_client_sees_only_its_tasks_and_known_statuses(held, model, sdk):
 
 
 def test_sdk_resumes_events_by_number_without_gaps(tmp_path, sdk):
-    """Across a connection that ended, a daemon that was killed, and one whose series of events is another."""
+    """Over a lost connection, a killed daemon, and a new series of events."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with serving(tmp_path, "--port", str(port)) as daemon:
@@ -169,7 +169,7 @@ def test_sdk_resumes_events_by_number_without_gaps(tmp_path, sdk):
         seen += sdk.leave()["left"]
         assert "state_resync_required" not in {each["type"] for each in seen}
         numbers = [each["id"] for each in seen if "id" in each]
-        assert numbers == [*range(1, len(numbers) + 1)]  # None is missed, and none told twice.
+        assert numbers == [*range(1, len(numbers) + 1)]  # No event is missed or repeated.
         changes = [each["data"]["taskId"] for each in seen if each["type"] == "memory_changed"]
         assert changes == [first, while_disconnected, other, last]
 
