@@ -81,7 +81,7 @@ def test_home_and_its_tokens_are_created_listed_and_removed(migrated_fleet):
     (message,) = migrated_fleet.lines("fleet", "home", "revoke", "ada", "editor", code=1)
     assert "editor" in message
     (message,) = migrated_fleet.lines("fleet", "home", "remove", "ada", code=1)
-    assert "this deletes all entries and the history of ada ; to confirm, use --yes" in message
+    assert "this deletes all entries and the history of ada; to confirm, use --yes" in message
     assert migrated_fleet.lines("fleet", "home", "remove", "ada", "--yes") == ["removed ada"]
     assert migrated_fleet.lines("fleet", "home", "list") == ["bob"]
     (message,) = migrated_fleet.lines("fleet", "home", "remove", "ada", "--yes", code=1)
@@ -131,7 +131,7 @@ COMMANDS = [
 def test_password_in_ledger_option_is_rejected_and_not_shown(commands, command, caplog):
     url = commands.owner.replace("@", f":{SECRET}@")
     (message,) = commands.lines(*command, "--ledger", url, code=1)
-    assert "would read the password in --ledger; put the URL into a file" in message
+    assert "could read the password of --ledger in the process list; write the URL to a file" in message
     assert SECRET not in message + caplog.text
 
 
