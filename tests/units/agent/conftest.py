@@ -1,4 +1,4 @@
-"""What runs and questions can be ended by."""
+"""Fixtures of the agent tests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a server's answer means: strict JSON, and why it refuses."""
+"""Responses of model servers: strict JSON and the classification of errors."""
 
 import json
 import math
@@ -20,13 +20,13 @@ from muniment.content.exact_json import NotJson, first_json, parse_json
     st.sampled_from([None, 1, "\t"]),
     st.sampled_from(["", "\ufeff", " \r\n", "\ufeff\t"]),
 )
-def test_what_json_writes_is_read_again(value, ascii_only, indent, before):
+def test_parse_json_round_trips_dumped_values(value, ascii_only, indent, before):
     text = before + json.dumps(value, ensure_ascii=ascii_only, indent=indent) + "\n "
     assert (parse_json(text), parse_json(text.encode())) == (value, value)
 
 
 @pytest.mark.threat("T-RUN-03", control="exact_json")
-def test_anything_but_one_strict_document_is_refused():
+def test_parse_json_rejects_invalid_documents():
     for text in (
         *('{"path": "a", "path": "b"}', '{"a": {"b": 1, "\\u0062": 2}}', '[{"a": [{"": 0, "": 0}]}]', "NaN"),
         *("[Infinity]", '{"a": -Infinity}', "1e999", "[-1E+400]", "9" * 5000, '["\\ud800"]'),
@@ -40,7 +40,7 @@ def test_anything_but_one_strict_document_is_refused():
 
 
 @given(st.text() | st.text(alphabet='{}[]",:\\ud8e1.-+ \n') | st.binary())
-def test_no_text_does_anything_but_be_read_or_be_refused(text):
+def test_parse_json_any_text_returns_value_or_raises_not_json(text):
     try:
         value = parse_json(text)
     except NotJson:
@@ -48,50 +48,67 @@ def test_no_text_does_anything_but_be_read_or_be_refused(text):
     assert parse_json(json.dumps(value, allow_nan=False)) == value
 
 
-def test_pairs_of_surrogates_are_characters_and_numbers_stay_what_they_are():
+def test_parse_json_joins_surrogates_and_keeps_number_types():
     assert parse_json('{"\\ud83d\\ude00": "\\uD835\\uDCB3"}') == {"\U0001f600": "\U0001d4b3"}
     value = parse_json("[1, 1.0, -0.0, 123456789012345678901234567890, 1e-999]")
     assert [type(each) for each in value] == [int, float, float, int, float]
     assert (value[3], math.copysign(1, value[2])) == (123456789012345678901234567890, -1)
 
 
-def test_the_first_document_is_read_where_it_begins_and_no_further():
+def test_first_json_reads_one_document_at_offset():
     text = 'see {"a": [1]} {"b": 2'
     assert (first_json(text, 4), first_json("1, 2", 3)) == (({"a": [1]}, 14), (2, 4))
     for at in (0, 3, 15, len(text), len(text) + 9):
         raised(NotJson, first_json, text, at)
 
 
-def test_an_error_repeats_nothing_of_the_text():
+def test_not_json_error_contains_no_input():
     for text in ('{"secret-1": 1, "secret-1": 2}', '["secret-1', '{"secret-1": "\\ud800"}'):
-        refused = raised(NotJson, parse_json, text)
-        assert "secret" not in str(refused)
-        assert refused.__cause__ is None
-        assert isinstance(refused, ValueError)
+        error = raised(NotJson, parse_json, text)
+        assert "secret" not in str(error)
+        assert error.__cause__ is None
+        assert isinstance(error, ValueError)
 
 
-def body(message, **more):
+def make_error_body(message, **more):
     return json.dumps({"error": {"message": message, **more}}).encode()
 
 
-def test_what_may_be_tried_follows_from_status_and_words():
+def test_complaint_kind_follows_from_status_and_body():
     for status, content, kind in (
         *((status, b"", "final") for status in (301, 307)),
         *((status, b"", "form") for status in (422, 501)),
         *((status, b"", "failed") for status in (500, 599)),
         *((status, b"", "busy") for status in (408, 409, 504)),
-        *((status, body("no"), "final") for status in (401, 402, 403, 404)),
-        *((403, b"<html>", "final"), (404, body("No endpoints found that support tool use."), "form")),
-        (400, body("too long", code="context_length_exceeded"), "overflow"),
-        (400, body("the request exceeds the available context size, try increasing it"), "overflow"),
-        (400, body("no", type="exceed_context_size_error"), "overflow"),
+        *((status, make_error_body("no"), "final") for status in (401, 402, 403, 404)),
+        *(
+            (403, b"<html>", "final"),
+            (404, make_error_body("No endpoints found that support tool use."), "form"),
+        ),
+        (400, make_error_body("too long", code="context_length_exceeded"), "overflow"),
+        (
+            400,
+            make_error_body("the request exceeds the available context size, try increasing it"),
+            "overflow",
+        ),
+        (400, make_error_body("no", type="exceed_context_size_error"), "overflow"),
         (400, b'{"object":"error","message":"maximum context length is 10","code":400}', "overflow"),
-        *((500, body("the prompt is too long: context window full"), "overflow"), (413, b"", "overflow")),
-        (400, body("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."), "limit"),
+        *(
+            (500, make_error_body("the prompt is too long: context window full"), "overflow"),
+            (413, b"", "overflow"),
+        ),
+        (
+            400,
+            make_error_body("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."),
+            "limit",
+        ),
         (422, b'{"detail":"max_tokens: extra fields not permitted"}', "limit"),
-        (400, body("registry.ollama.ai/library/x does not support tools"), "form"),
-        *((500, body(text), "form") for text in ("tools param requires --jinja", "failed to parse grammar")),
-        (500, body("out of memory"), "failed"),
+        (400, make_error_body("registry.ollama.ai/library/x does not support tools"), "form"),
+        *(
+            (500, make_error_body(text), "form")
+            for text in ("tools param requires --jinja", "failed to parse grammar")
+        ),
+        (500, make_error_body("out of memory"), "failed"),
         *((status, b"<html>", "busy") for status in (429, 502, 503)),
     ):
         complaint = complaint_of(status, content)
@@ -99,26 +116,29 @@ def test_what_may_be_tried_follows_from_status_and_words():
         assert str(status) in complaint.told
 
 
-def test_a_server_that_wants_a_key_and_got_none_is_told_apart():
+def test_complaint_401_names_missing_or_rejected_key():
     assert "none was sent" in complaint_of(401, b"", has_key=False).told
     assert "rejected the key" in complaint_of(401, b"", has_key=True).told
 
 
 @given(st.integers(300, 599), st.binary(max_size=60), st.text(max_size=30))
-def test_no_answer_makes_it_raise(status, content, header):
+def test_complaint_of_any_response_does_not_raise(status, content, header):
     complaint = complaint_of(status, content, header)
     assert complaint.told.isprintable()
     assert complaint.wait >= 0
 
 
-def test_an_error_of_any_shape_is_an_error_and_in_a_success_counts_by_the_status_that_it_names():
+def test_error_in_success_response_uses_status_in_body():
     for shape in ('{"error":{"message":7}}', '{"error":7}', '{"error":null}', "[]", '{"detail":["x"]}'):
         assert complaint_of(400, shape.encode()).kind == "form", shape
     assert complaint_of(400, b'{"error":"x"}').kind == "form"
     for content, kind in (
-        *((body("slow down", code=429), "busy"), (body("does not support tools", code=400), "form")),
-        (body("the model crashed", code=200), "failed"),
-        (body("the model crashed", code="server_error"), "failed"),
+        *(
+            (make_error_body("slow down", code=429), "busy"),
+            (make_error_body("does not support tools", code=400), "form"),
+        ),
+        (make_error_body("the model crashed", code=200), "failed"),
+        (make_error_body("the model crashed", code="server_error"), "failed"),
         (b'{"detail": "the model crashed"}', "failed"),
     ):
         assert read_answer(content).kind == kind, content

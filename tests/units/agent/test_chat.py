@@ -1,4 +1,4 @@
-"""Requests as every server takes them: the same words, data fenced, nothing of a model echoed as it came."""
+"""Requests that every server accepts: same texts, fenced data, sanitized echoes of model output."""
 
 import json
 import math
@@ -24,31 +24,33 @@ CALLS = st.lists(st.tuples(st.text(max_size=80), values), max_size=4)
 FORMS = ("tools", "json", "text")
 
 
-def said(calls):
-    made = tuple(ToolCall(f"id{number}", tool, arguments) for number, (tool, arguments) in enumerate(calls))
-    answers = (ToolMessage(call.id, "error", "bad_arguments", "no") for call in made)
-    return (AssistantMessage("", made), *answers)
+def make_history(calls):
+    tool_calls = tuple(
+        ToolCall(f"id{number}", tool, arguments) for number, (tool, arguments) in enumerate(calls)
+    )
+    answers = (ToolMessage(call.id, "error", "bad_arguments", "no") for call in tool_calls)
+    return (AssistantMessage("", tool_calls), *answers)
 
 
-def messages(form, calls):
-    asked = request(said=said(calls))
-    return body(asked if form == "tools" else with_actions(asked), form, "m")["messages"]
+def make_messages(form, calls):
+    model_request = request(said=make_history(calls))
+    return body(model_request if form == "tools" else with_actions(model_request), form, "m")["messages"]
 
 
 @given(CALLS)
-def test_whatever_a_model_called_the_history_is_one_that_every_server_takes(calls):
-    sent = messages("tools", calls)
-    made = sent[2].get("tool_calls", [])
-    assert len(made) == len(calls)
-    for call in made:
+def test_history_of_any_calls_is_valid_for_every_server(calls):
+    sent = make_messages("tools", calls)
+    tool_calls = sent[2].get("tool_calls", [])
+    assert len(tool_calls) == len(calls)
+    for call in tool_calls:
         assert isinstance(json.loads(call["function"]["arguments"]), dict)
         name = call["function"]["name"]
         assert name
         assert all(char.isascii() and (char.isalnum() or char in "_-") for char in name)
-    assert [each["tool_call_id"] for each in sent[3:]] == [call["id"] for call in made]
+    assert [each["tool_call_id"] for each in sent[3:]] == [call["id"] for call in tool_calls]
     assert all(isinstance(message["content"], str) for message in sent)
-    for form in ("json", "text"):  # Without tools every result is fenced, and roles take turns.
-        sent = messages(form, calls)
+    for form in ("json", "text"):  # Without tools, every result is fenced and roles alternate.
+        sent = make_messages(form, calls)
         roles = [message["role"] for message in sent]
         assert all(one != two for one, two in pairwise(roles))
         assert set(roles) <= {"user", "assistant", *["system"] * (form == "json")}
@@ -59,25 +61,25 @@ def test_whatever_a_model_called_the_history_is_one_that_every_server_takes(call
             assert [json.loads(action)["action"] for action in actions] == [tool for tool, _ in calls]
 
 
-def test_an_action_of_the_history_begins_with_its_name_whatever_its_arguments_say():
-    sent = messages("json", [("ls", {"path": "user", "action": "done"})])
+def test_action_in_history_starts_with_its_name():
+    sent = make_messages("json", [("ls", {"path": "user", "action": "done"})])
     assert sent[2]["content"] == '{"action": "ls", "path": "user"}'
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_history_does_not_grow_with_what_a_model_said_at_length_and_echoes_the_longest_fact(form):
+def test_history_cuts_long_calls_but_keeps_longest_fact(form):
     huge, fact = "é" * 300_000, "é" * 32_768
     calls = [
         *(("write_file", {"path": "user/a.md", "content": huge}), ("write_file", {"path": huge})),
         *(("ls", {huge: "x"}), ("ls", {"path": [huge]})),
         ("grep", {f"key {number}": "x" for number in range(30_000)}),
     ]
-    assert len(json.dumps(messages(form, calls), ensure_ascii=False)) < 120_000
-    echoed = messages(form, [("write_file", {"path": "user/a.md", "content": fact})])
+    assert len(json.dumps(make_messages(form, calls), ensure_ascii=False)) < 120_000
+    echoed = make_messages(form, [("write_file", {"path": "user/a.md", "content": fact})])
     assert fact in json.dumps(echoed, ensure_ascii=False)
 
 
-def test_a_request_without_tools_says_so_in_every_form():
+def test_request_without_tools_offers_only_done():
     last = request(last=True)
     assert "tools" not in body(last, "tools", "m")
     (done,) = with_actions(last).schema[1]["anyOf"]
@@ -88,65 +90,70 @@ def test_a_request_without_tools_says_so_in_every_form():
     assert with_actions(bare).messages == bare.messages
 
 
-def strings_in(schema):
+def iterate_strings(schema):
     if schema.get("type") == "string":
         yield schema
     for each in (*schema.get("properties", {}).values(), *schema.get("anyOf", ())):
-        yield from strings_in(each)
+        yield from iterate_strings(each)
 
 
-def strings_for(length):
-    return list(strings_in(with_actions(replace(request(), brief=brief("x" * length))).schema[1]))
+def list_schema_strings(length):
+    return list(iterate_strings(with_actions(replace(request(), brief=brief("x" * length))).schema[1]))
 
 
-def test_no_string_of_an_action_can_go_on_for_ever_but_a_fact_that_no_grammar_can_count():
-    assert all("enum" in each or each["maxLength"] <= chat.BOUNDED_CHARS for each in strings_for(100))
-    unbounded = [each for each in strings_for(50_000) if "maxLength" not in each and "enum" not in each]
+def test_action_schema_bounds_every_string_except_long_facts():
+    assert all("enum" in each or each["maxLength"] <= chat.BOUNDED_CHARS for each in list_schema_strings(100))
+    unbounded = [
+        each for each in list_schema_strings(50_000) if "maxLength" not in each and "enum" not in each
+    ]
     assert len(unbounded) == 3
     for fact in ("x", "记" * 21_000, "x" * 65_536):
-        assert chat.answer_tokens(fact) > 1000 + len(fact) / 2  # An answer may always hold it.
+        assert chat.answer_tokens(fact) > 1000 + len(fact) / 2  # An answer can always contain the fact.
 
 
-def test_what_is_sent_is_what_a_reviewer_has_seen():
+def test_prompts_match_reviewed_snapshots():
     sent = dict(bodies())
     assert {path.stem for path in PROMPTS.iterdir()} == set(sent)
     for name, document in sent.items():
         assert rendered(document) == (PROMPTS / f"{name}.txt").read_text(), (
-            f"the prompt {name} changed; look at it, then: python tests/kit/agent/snapshots.py"
+            f"the prompt {name} changed; review it, then run: python tests/kit/agent/snapshots.py"
         )
 
 
-def most_tokens(text):
-    """More tokens than any common tokenizer makes of English text and JSON: no word part is below four
-    letters, and each digit and mark counts."""
+def estimate_tokens(text):
+    """Return an upper bound of the token count of English text and JSON.
+
+    Common tokenizers make no word part shorter than four letters; each digit and mark counts as one.
+    """
     return sum(math.ceil(len(each) / 4) for each in re.findall(r"[A-Za-z]+|[^\sA-Za-z]|\n", text))
 
 
-def test_a_prompt_with_its_tools_has_at_most_1500_tokens_with_an_empty_memory():
+def test_prompt_for_empty_memory_has_at_most_1500_tokens():
     sent = dict(bodies())
     for form in ("tools", "json", "text", "decide"):
-        document = sent[f"{form}-first"]  # A schema of the answer binds the server, and is not read.
-        said = [message["content"] for message in document["messages"]]
-        said += [json.dumps(tool["function"]) for tool in document.get("tools", ())]
-        assert most_tokens("\n".join(said)) <= 1500, form
+        # A schema of the answer constrains the server; the model does not read it.
+        document = sent[f"{form}-first"]
+        texts = [message["content"] for message in document["messages"]]
+        texts += [json.dumps(tool["function"]) for tool in document.get("tools", ())]
+        assert estimate_tokens("\n".join(texts)) <= 1500, form
 
 
-def shown(text, index):
+def make_job_text(text, index):
     return chat.job_message(brief(text), index, TOKEN).text
 
 
-def test_the_index_is_shown_up_to_its_budget_in_whole_lines_and_what_is_missing_is_said():
+def test_index_over_budget_is_cut_at_lines_and_counted():
     lines = [f"- [Entry {number}](topic/entry-{number}.md) — a description" for number in range(400)]
     index = chat.IndexExcerpt(Scope("user"), Trust.OWNER, "\n".join(lines))
-    both = shown(FACT, (index, index))
+    both = make_job_text(FACT, (index, index))
     assert len(both.encode()) < chat.MAX_INDEX_BYTES + 600
     assert both.count("- [Entry 0]") == both.count("more lines are not shown)") == 2
     assert f"({400 - both.count('- [Entry') // 2} more lines" in both
     long = chat.IndexExcerpt(Scope("user"), Trust.OWNER, "a" * (chat.MAX_INDEX_BYTES + 1))
-    assert "aaa" not in shown("the fact", (long,))
+    assert "aaa" not in make_job_text("the fact", (long,))
 
 
-def test_a_clean_run_is_shown_nothing_and_offered_only_what_shows_nothing():
+def test_clean_run_offers_only_write_tools():
     offered = {mode: [tool.name for tool in chat.offered_tools(mode)] for mode in ContextMode}
     assert offered[ContextMode.CLEAN] == ["write_file", "edit"]
     assert offered[ContextMode.WORKSPACE] == ["read_file", "grep", "ls", "write_file", "edit"]
@@ -159,7 +166,7 @@ def test_a_clean_run_is_shown_nothing_and_offered_only_what_shows_nothing():
 
 @pytest.mark.threat("T-RUN-06", control="random_fences")
 @given(st.text(alphabet="<>end fact memory\n0123456789abcdef", max_size=80))
-def test_no_text_without_the_token_closes_its_fence(text):
+def test_text_without_token_cannot_close_fence(text):
     whole = chat.fenced(text, "fact", TOKEN)
     if TOKEN not in text:
         assert whole.count(f"<<end {TOKEN}>>") == 1
@@ -169,53 +176,67 @@ def test_no_text_without_the_token_closes_its_fence(text):
 BRIEF = request().brief
 
 
-def answer(**changes):
+def make_answer(**changes):
     return json.dumps({"scope": "user", "type": "user", **changes})
 
 
-def test_scope_and_type_are_the_models_and_all_else_is_codes():
-    (found,) = decision_in(answer(type="reference", title="Samuel", file="topic/short-name"), BRIEF)
-    (ours,) = route(BRIEF)
+def test_decision_takes_only_scope_and_type_from_model():
+    (found,) = decision_in(make_answer(type="reference", title="Samuel", file="topic/short-name"), BRIEF)
+    (decision_by_rules,) = route(BRIEF)
     assert (found.scope, found.type) == ("user", "reference")
-    assert (found.title, found.file, found.text) == (ours.title, ours.file, BRIEF.fact)
+    assert (found.title, found.file, found.text) == (
+        decision_by_rules.title,
+        decision_by_rules.file,
+        BRIEF.fact,
+    )
 
 
-def test_it_is_found_in_fences_and_prose_behind_the_thinking_and_what_is_none_is_none():
-    for said in (
-        *(f"```json\n{answer()}\n```", f"Here it is: {answer()} I hope this helps."),
-        *(f"<think>maybe {answer(type='project')} or {{</think>\n{answer()}", f"{{broken {answer()}"),
-        *(f"{{{answer()}}}", json.dumps([json.loads(answer())])),
+def test_decision_is_found_in_prose_and_invalid_is_ignored():
+    for answer_text in (
+        *(f"```json\n{make_answer()}\n```", f"Here it is: {make_answer()} I hope this helps."),
+        *(
+            f"<think>maybe {make_answer(type='project')} or {{</think>\n{make_answer()}",
+            f"{{broken {make_answer()}",
+        ),
+        *(f"{{{make_answer()}}}", json.dumps([json.loads(make_answer())])),
     ):
-        assert [each.type for each in decision_in(said, BRIEF)] == ["user"], said
-    for said in (
-        *("", "user", "{}", answer(scope="team"), answer(scope="project"), answer(type="secret")),
-        *(answer(type=None), answer()[:-1], '{"scope":"user",' + answer()[1:], "{" * 100_000),
+        assert [each.type for each in decision_in(answer_text, BRIEF)] == ["user"], answer_text
+    for answer_text in (
+        *(
+            "",
+            "user",
+            "{}",
+            make_answer(scope="team"),
+            make_answer(scope="project"),
+            make_answer(type="secret"),
+        ),
+        *(make_answer(type=None), make_answer()[:-1], '{"scope":"user",' + make_answer()[1:], "{" * 100_000),
     ):
-        assert decision_in(said, BRIEF) == (), said
+        assert decision_in(answer_text, BRIEF) == (), answer_text
 
 
-def test_the_decision_of_an_earlier_turn_is_read_back_whatever_was_called_before_it():
-    reply = chat.first_reply(decision_in(answer(type="reference"), BRIEF), request())
+def test_later_reply_reads_decision_of_earlier_turn():
+    reply = chat.first_reply(decision_in(make_answer(type="reference"), BRIEF), request())
     assert reply.calls
     earlier = AssistantMessage("Let me look.", (ToolCall("a1", "write_file", {"no": "path"}),))
     later = request(said=(earlier, AssistantMessage(reply.text, reply.calls)))
     assert later_reply(later) is not None
     assert later_reply(request()) is None
-    assert later_reply(request(said=(AssistantMessage(answer()),))) is None
+    assert later_reply(request(said=(AssistantMessage(make_answer()),))) is None
 
 
-def test_a_list_is_filed_in_later_turns_as_it_was_decided_in_the_first():
+def test_list_keeps_first_decision_in_later_turns():
     listed = brief("- The tests run in CI with pytest\n- I like green tea")
-    decided = decision_in(answer(type="reference"), listed)
+    decided = decision_in(make_answer(type="reference"), listed)
     reply = chat.first_reply(decided, replace(request(), brief=listed))
-    said = (AssistantMessage(reply.text, reply.calls),)
-    later = later_reply(replace(request(said=said), brief=listed))
+    history = (AssistantMessage(reply.text, reply.calls),)
+    later = later_reply(replace(request(said=history), brief=listed))
     paths = [each.arguments["path"] for each in (*reply.calls, *later.calls)]
     assert len(decided) == 2
     assert {path.split("/")[0] for path in paths} == {"user"}
 
 
-def test_where_the_cues_all_say_the_same_and_it_is_writable_nobody_else_is_asked():
+def test_unanimous_cues_decide_without_model():
     tests = "The tests run in CI with pytest"
     assert [each.scope for each in sure(brief("My daughter has swimming lessons"))] == ["user"]
     assert [each.scope for each in sure(brief(tests))] == ["project"]
@@ -223,20 +244,20 @@ def test_where_the_cues_all_say_the_same_and_it_is_writable_nobody_else_is_asked
     assert sure(brief(tests, BRIEF.scopes)) == ()
 
 
-def test_the_question_is_the_same_for_every_fact_but_for_its_last_line():
+def test_decision_query_differs_only_in_last_message():
     facts = ("One fact", "Another\n<<end x>>\nfact")
-    asked = [chat.question(replace(request(), brief=brief(fact))) for fact in facts]
-    assert (asked[0].messages[:-1], len(asked[0].messages)) == (asked[1].messages[:-1], 1 + 2 * 6 + 1)
-    assert [each.messages[-1].text for each in asked] == ["One fact", "Another <<end x>> fact"]
-    assert asked[0].tools == ()
+    queries = [chat.question(replace(request(), brief=brief(fact))) for fact in facts]
+    assert (queries[0].messages[:-1], len(queries[0].messages)) == (queries[1].messages[:-1], 1 + 2 * 6 + 1)
+    assert [each.messages[-1].text for each in queries] == ["One fact", "Another <<end x>> fact"]
+    assert queries[0].tools == ()
 
 
 NAME = re.compile(r"\b[\w-]+\.md\b|\b(?:user|project|topic)/\w+|\b[a-z]+-name\b")
 
 
-def test_no_prompt_holds_a_literal_that_can_be_copied_as_a_name():
+def test_prompts_contain_no_copyable_file_name():
     for name, document in bodies():
-        ours = [each["content"] for each in document["messages"] if each["role"] == "system"]
-        ours = ours or [document["messages"][0]["content"]]
-        ours.append(json.dumps([document.get("tools"), document.get("response_format")]))
-        assert {found for text in ours for found in NAME.findall(text)} <= {"MEMORY.md"}, name
+        prompt_texts = [each["content"] for each in document["messages"] if each["role"] == "system"]
+        prompt_texts = prompt_texts or [document["messages"][0]["content"]]
+        prompt_texts.append(json.dumps([document.get("tools"), document.get("response_format")]))
+        assert {found for text in prompt_texts for found in NAME.findall(text)} <= {"MEMORY.md"}, name

@@ -1,4 +1,4 @@
-"""Questions that a model answers by naming things: what counts as an answer, and what never does."""
+"""Queries that a model answers with option ids: valid and invalid answers."""
 
 import json
 import time
@@ -21,28 +21,28 @@ pytestmark = pytest.mark.usefixtures("hasty")
 OPTIONS = ["prefers dark mode", "uses a dark theme in vim", "dark chocolate"]
 
 
-def asker(model, cancel, **limits):
+def make_query(model, cancel, **limits):
     budget = Budget(Limits(**limits), cancel, time.monotonic)
     return Asker(model, budget, "token-7f"), budget
 
 
-def answering(answer, cancel):
-    return asker(ScriptedModel([answer if isinstance(answer, Reply) else say(answer)]), cancel)[0]
+def script_query(answer, cancel):
+    return make_query(ScriptedModel([answer if isinstance(answer, Reply) else say(answer)]), cancel)[0]
 
 
-def asked(answer, cancel):
-    return answering(answer, cancel).which_to_forget("dark", OPTIONS)
+def query_forgotten(answer, cancel):
+    return script_query(answer, cancel).which_to_forget("dark", OPTIONS)
 
 
-def helped(answer, cancel):
-    return answering(answer, cancel).which_help("dark?", OPTIONS, 2)
+def query_helpful(answer, cancel):
+    return script_query(answer, cancel).which_help("dark?", OPTIONS, 2)
 
 
-def merged(merges, cancel):
-    return answering(json.dumps({"merges": merges}), cancel).which_to_merge(OPTIONS)
+def query_merges(merges, cancel):
+    return script_query(json.dumps({"merges": merges}), cancel).which_to_merge(OPTIONS)
 
 
-NO_ANSWERS = [
+INVALID_ANSWERS = [
     *("", "none", "c1", "[]", "null", "{}", '["c1"]', '{"X": "c1"}', '{"X": null}', '{"X": [1]}'),
     *('{"X": ["c4"]}', '{"X": ["c0"]}', '{"X": ["C1"]}', '{"X": ["c1", "c1"]}', '{"X": ["c1", "all"]}'),
     *('{"X": ["*"]}', '{"X": ["user/a.md"]}', '{"X": ["c1"], "why": "x"}', '{"X": ["c1"], "X": []}'),
@@ -52,76 +52,87 @@ NO_ANSWERS = [
 
 
 @pytest.mark.threat("T-MEM-08", control="answer_between_options")
-def test_anything_but_the_names_of_options_is_no_answer(cancel):
+def test_answer_other_than_option_ids_is_model_error(cancel):
     call = ToolCall("1", "read_file", {"path": "user/a.md"})
     more = [Reply('{"read": ["c1"]}', (call,)), '{"remove": ["c1"]}', '{"read": ["c1", "c2", "c3"]}']
-    for ask, key, answers in ((asked, "remove", NO_ANSWERS), (helped, "read", [*NO_ANSWERS, *more])):
-        for answer in answers:
-            given_answer = answer.replace("X", key) if isinstance(answer, str) else answer
-            with pytest.raises(ModelError, match="no valid response"):
-                pytest.fail(f"{given_answer!r:.80}: {ask(given_answer, cancel)}")
-
-
-def test_a_model_that_is_broken_is_a_model_error(cancel):
-    for answer in (None, 7, "text", Reply(text=None), Reply(text=b"{}"), Reply(calls=[7])):
-        ask, _ = asker(ScriptedModel([lambda _, answer=answer: answer] * 2), cancel)
-        raised(ModelError, ask.which_to_forget, "dark", OPTIONS)
-        raised(ModelError, ask.which_help, "dark?", OPTIONS, 2)
-
-
-def merge(*ids, keep="c1", text="", **more):
-    return {"ids": list(ids), "keep": keep, "text": text, **more}
-
-
-def test_a_merge_names_who_stays_and_who_goes_and_anything_else_spoils_the_answer(cancel):
-    for merges, expected in (
-        *(([], ()), ([merge("c1", "c3", keep="c3")], (Merge(2, (0,), ""),))),
-        ([merge("c1", "c2", "c3", text=" dark ")], (Merge(0, (1, 2), "dark"),)),
+    for send_query, key, answers in (
+        (query_forgotten, "remove", INVALID_ANSWERS),
+        (query_helpful, "read", [*INVALID_ANSWERS, *more]),
     ):
-        assert merged(merges, cancel) == expected
-    for spoilt in (
-        *([merge("c1")], [merge("c1", "c2", keep="c3")], [merge("c1", "c1")], [merge("c1", "c4")]),
-        *([{"ids": ["c1", "c2"], "keep": "c1"}], [merge("c1", "c2", text="x" * (MAX_TEXT_CHARS + 1))]),
-        *([merge("c1", "c2", text=None)], [merge("c1", "c2", path="user/a.md")]),
-        [merge("c1", "c2"), merge("c3", "c2", keep="c3")],  # No entry is in two.
+        for answer in answers:
+            scripted_answer = answer.replace("X", key) if isinstance(answer, str) else answer
+            with pytest.raises(ModelError, match="no valid response"):
+                pytest.fail(f"{scripted_answer!r:.80}: {send_query(scripted_answer, cancel)}")
+
+
+def test_malformed_reply_is_model_error(cancel):
+    for answer in (None, 7, "text", Reply(text=None), Reply(text=b"{}"), Reply(calls=[7])):
+        query, _ = make_query(ScriptedModel([lambda _, answer=answer: answer] * 2), cancel)
+        raised(ModelError, query.which_to_forget, "dark", OPTIONS)
+        raised(ModelError, query.which_help, "dark?", OPTIONS, 2)
+
+
+def make_merge(*ids, survivor_id="c1", text="", **more):
+    return {"ids": list(ids), "keep": survivor_id, "text": text, **more}
+
+
+def test_merge_answer_is_parsed_and_invalid_merge_rejected(cancel):
+    for merges, expected in (
+        *(([], ()), ([make_merge("c1", "c3", survivor_id="c3")], (Merge(2, (0,), ""),))),
+        ([make_merge("c1", "c2", "c3", text=" dark ")], (Merge(0, (1, 2), "dark"),)),
+    ):
+        assert query_merges(merges, cancel) == expected
+    for invalid_merges in (
+        *(
+            [make_merge("c1")],
+            [make_merge("c1", "c2", survivor_id="c3")],
+            [make_merge("c1", "c1")],
+            [make_merge("c1", "c4")],
+        ),
+        *([{"ids": ["c1", "c2"], "keep": "c1"}], [make_merge("c1", "c2", text="x" * (MAX_TEXT_CHARS + 1))]),
+        *([make_merge("c1", "c2", text=None)], [make_merge("c1", "c2", path="user/a.md")]),
+        [
+            make_merge("c1", "c2"),
+            make_merge("c3", "c2", survivor_id="c3"),
+        ],  # An entry may be in one merge only.
     ):
         with pytest.raises(ModelError, match="no valid response"):
-            pytest.fail(f"{spoilt!r:.80}: {merged(spoilt, cancel)}")
+            pytest.fail(f"{invalid_merges!r:.80}: {query_merges(invalid_merges, cancel)}")
 
 
-def test_every_question_takes_a_turn_without_one_none_is_asked_and_a_cancellation_ends_it(cancel):
+def test_query_uses_turn_and_fails_if_none_left_or_cancelled(cancel):
     model = ScriptedModel([say('{"remove": []}'), say('{"read": ["c1"]}'), say("{}")])
-    ask, budget = asker(model, cancel, turns=2)
-    assert (ask.which_to_forget("dark", OPTIONS), ask.which_help("dark?", OPTIONS, 2)) == ((), (0,))
+    query, budget = make_query(model, cancel, turns=2)
+    assert (query.which_to_forget("dark", OPTIONS), query.which_help("dark?", OPTIONS, 2)) == ((), (0,))
     assert (budget.turns, len(budget.timeline)) == (2, 2)
-    raised(ModelError, ask.which_to_forget, "dark", OPTIONS, match="no turns left")
-    raised(ModelError, ask.which_help, "dark?", OPTIONS, 2, match="no turns left")
+    raised(ModelError, query.which_to_forget, "dark", OPTIONS, match="no turns left")
+    raised(ModelError, query.which_help, "dark?", OPTIONS, 2, match="no turns left")
     assert len(model.requests) == 2
     cancel.set()
-    raised(Cancelled, helped, '{"read": ["c1"]}', cancel)
+    raised(Cancelled, query_helpful, '{"read": ["c1"]}', cancel)
 
 
-def test_a_server_is_asked_for_the_schema_whatever_the_protocol_of_runs(cancel):
+def test_query_sends_schema_unless_protocol_is_text(cancel):
     for protocol in PROTOCOLS:
         with serving(always(words('{"remove": ["c2"]}')), protocol) as (server, model):
-            assert asker(model, cancel)[0].which_to_forget("dark", OPTIONS) == (1,)
+            assert make_query(model, cancel)[0].which_to_forget("dark", OPTIONS) == (1,)
             (sent,) = server.requests
         assert form_of(sent) == ("text" if protocol == "text" else "json")
         if protocol != "text":
-            wanted = sent.body["response_format"]["json_schema"]
-            assert wanted["name"] == "removal"
-            assert wanted["schema"]["properties"]["remove"]["items"]["enum"] == ["c1", "c2", "c3"]
+            json_schema = sent.body["response_format"]["json_schema"]
+            assert json_schema["name"] == "removal"
+            assert json_schema["schema"]["properties"]["remove"]["items"]["enum"] == ["c1", "c2", "c3"]
         assert "tools" not in sent.body
 
 
-def test_a_server_that_takes_no_schema_is_asked_in_words_and_one_that_is_down_is_a_model_error(cancel):
+def test_query_falls_back_to_text_if_schema_is_rejected(cancel):
     def answer(request):
-        refused = next(iter(NO_RESPONSE_FORMAT.values()))
-        return refused if form_of(request) == "json" else words('{"remove": ["c1"]}')
+        rejection = next(iter(NO_RESPONSE_FORMAT.values()))
+        return rejection if form_of(request) == "json" else words('{"remove": ["c1"]}')
 
     with serving(answer) as (server, model):
         for _ in range(2):
-            assert asker(model, cancel)[0].which_to_forget("dark", OPTIONS) == (0,)
+            assert make_query(model, cancel)[0].which_to_forget("dark", OPTIONS) == (0,)
         assert [form_of(sent) for sent in server.requests] == ["json", "text", "text"]
     with serving(always(failure(500, "down"))) as (_, model), pytest.raises(ModelError):
-        asker(model, cancel)[0].which_to_merge(OPTIONS)
+        make_query(model, cancel)[0].which_to_merge(OPTIONS)

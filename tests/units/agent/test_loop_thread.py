@@ -1,4 +1,4 @@
-"""Work on the private loop: it ends on time, whatever it does, and keeps nothing from ending."""
+"""Work on the private event loop ends on time and does not block the exit of the process."""
 
 import asyncio
 import math
@@ -14,17 +14,17 @@ from muniment.kernel.cancel import Patience
 LONG = Patience(math.inf)
 
 
-def test_closing_ends_the_thread_and_what_still_runs():
-    loop, (began, ended, closed) = LoopThread(), (threading.Event() for _ in range(3))
+def test_close_ends_thread_and_running_work():
+    loop, (started, ended, closed) = LoopThread(), (threading.Event() for _ in range(3))
 
     async def hang():
-        began.set()
+        started.set()
         try:
             await asyncio.Event().wait()
         finally:
             ended.set()
 
-    async def last():
+    async def close_client():
         closed.set()
 
     def wait():
@@ -32,31 +32,31 @@ def test_closing_ends_the_thread_and_what_still_runs():
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    assert began.wait(30)
-    loop.close(last)
+    assert started.wait(30)
+    loop.close(close_client)
     waiting.join(30)
     assert not waiting.is_alive()
     assert ended.is_set()
     assert closed.is_set()
     assert not [thread for thread in threading.enumerate() if thread.name == "muniment-model"]
     wait()
-    loop.close(last)
+    loop.close(close_client)
 
 
-def test_names_are_resolved():
+def test_host_name_is_resolved():
     async def resolve(host):
         return await asyncio.get_running_loop().getaddrinfo(host, 80)
 
-    async def last():
+    async def close_client():
         pass
 
     loop = LoopThread()
     assert loop.run(lambda: resolve("127.0.0.1"), LONG)
     raised(OSError, loop.run, lambda: resolve("no such host"), LONG, match=r"known|resolution")
-    loop.close(last)
+    loop.close(close_client)
 
 
-RESOLVER_THAT_HANGS = """
+HANGING_RESOLVER = """
 import asyncio, socket, threading, time
 from muniment.agent.openai import LoopThread
 from muniment.kernel.cancel import Patience
@@ -71,7 +71,7 @@ except DeadlineExceeded:
 """
 
 
-def test_a_resolver_that_hangs_does_not_keep_the_process_from_ending():
-    command = [sys.executable, "-c", RESOLVER_THAT_HANGS]
+def test_hanging_resolver_does_not_block_exit():
+    command = [sys.executable, "-c", HANGING_RESOLVER]
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=True)
     assert done.stdout == "on time\n"

@@ -1,4 +1,4 @@
-"""Filing by rules: where a fact goes, under which name, and the rule writer as a whole over a fake memory."""
+"""Filing by rules: path, name and the rule writer on a fake memory."""
 
 import json
 import re
@@ -29,16 +29,16 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 
 
 @cache
-def facts(name):
-    """The facts of a file, and those of them that do not go where a person would put them."""
+def load_facts(name):
+    """Return the facts of a file, and the facts that the rules put into another scope than expected."""
     rows = json.loads((FACTS / f"{name}.json").read_text(encoding="utf-8"))
     return rows, [row for row in rows if read(row["text"]).scope != row["scope"]]
 
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["held_out", "ordinary", "matters"])
-def test_95_in_100_facts_go_where_a_person_would_put_them_and_no_language_is_left_behind(name):
-    rows, wrong = facts(name)
+def test_95_percent_of_facts_get_expected_scope(name):
+    rows, wrong = load_facts(name)
     assert len(wrong) <= 0.05 * len(rows), wrong
     if name != "matters":
         total, missed = (Counter(row["lang"] for row in each) for each in (rows, wrong))
@@ -46,8 +46,8 @@ def test_95_in_100_facts_go_where_a_person_would_put_them_and_no_language_is_lef
         assert len(rows) >= {"ordinary": 220, "held_out": 120}[name]
 
 
-def test_the_file_is_named_after_the_words_of_the_fact():
-    for fact, file in (
+def test_file_name_comes_from_words_of_fact():
+    for fact, file_fact in (
         *((f"The user prefers dark mode{end}", "editor/prefers-dark-mode.md") for end in ("", ".")),
         ("Tests run with make check", "testing/tests-run-with-make-check.md"),
         *(("I'm allergic to peanuts", "im-allergic-to-peanuts.md"), ("ผมชอบกาแฟ", "ผมชอบกาแฟ.md")),
@@ -55,13 +55,13 @@ def test_the_file_is_named_after_the_words_of_the_fact():
         ("मुझे छोटे उत्तर पसंद हैं", "communication/मुझे-छोटे-उत्तर-पसंद-हैं.md"),
         *(("CLAUDE.md", "claude-md.md"), ("../../etc/passwd", "etc-passwd.md")),
     ):
-        assert route(brief(fact, BOTH))[0].file == file
+        assert route(brief(fact, BOTH))[0].file == file_fact
     assert re.fullmatch(r"note-[0-9a-f]{8}\.md", route(brief("🙏", BOTH))[0].file)
     for word in ("con", "AUX", "nul", "Com1", "memory", "Claude", "AGENTS", "qwen", "gemini", "SKILL"):
-        assert slug(word, word) == f"note-{word.lower()}"  # A device, or a file of instructions.
+        assert slug(word, word) == f"note-{word.lower()}"  # Device names and names of instruction files.
 
 
-def test_titles_and_descriptions_hold_no_scheme_and_no_emphasis():
+def test_title_contains_no_scheme_or_emphasis():
     for fact, title in (
         ("The docs are at https://www.docs.example.com/x_y", "The docs are at docs.example.com/x_y"),
         ("**Never** push to `main`, see ftp://a.b", "Never push to main, see a.b"),
@@ -71,7 +71,7 @@ def test_titles_and_descriptions_hold_no_scheme_and_no_emphasis():
         assert subject.titles_of(fact) == Titled(title, title), fact
 
 
-def test_a_cut_never_parts_a_letter_from_its_marks():
+def test_cut_title_keeps_letter_with_combining_marks():
     for mark_heavy in ("कि" * 100, "ก็" * 100, "e\u0323\u0302x" * 100):
         for text in (subject.title_of(mark_heavy).rstrip("…"), slug(mark_heavy, mark_heavy)):
             rest = unicodedata.normalize("NFKC", mark_heavy)[len(text) :]
@@ -79,7 +79,7 @@ def test_a_cut_never_parts_a_letter_from_its_marks():
 
 
 @given(TEXT.filter(str.strip))
-def test_any_fact_gets_a_path_that_grammar_and_default_policy_allow_is_saved_verbatim_and_then_known(fact):
+def test_any_fact_is_saved_verbatim_then_already_known(fact):
     decision, *_ = route(brief(fact, BOTH))
     path = canonicalise(f"{decision.scope}/{decision.file}", [Scope("user"), Scope("project")])
     check_creatable(path)
@@ -94,17 +94,17 @@ def test_any_fact_gets_a_path_that_grammar_and_default_policy_allow_is_saved_ver
         assert remember(memory, fact).text.startswith(KNOWN)
 
 
-def pattern_of(written):
-    """What the comment of `cues.toml` says of a cue, as an expression: the oracle."""
-    cue, _, stopped = written.partition("!")
-    words = re.escape(plain_words(cue.strip("^* ")).strip())
-    each = (re.escape(plain_words(stop).strip() + " " * stop.endswith(" ")) for stop in stopped.split("|"))
+def build_pattern(cue_text):
+    """Translate a cue, as documented in `cues.toml`, into a pattern; it is the oracle."""
+    cue, _, exceptions = cue_text.partition("!")
+    phrase = re.escape(plain_words(cue.strip("^* ")).strip())
+    each = (re.escape(plain_words(stop).strip() + " " * stop.endswith(" ")) for stop in exceptions.split("|"))
     stops = "|".join(each)
     first = "^ " if cue.startswith("^") else ""
     if is_unspaced(cue):
-        return f"{first}{words}" + (f"(?!{stops})" if stopped else "")
+        return f"{first}{phrase}" + (f"(?!{stops})" if exceptions else "")
     before, after = first or "(?<= )" * (cue[0] != "*"), "(?= )" * (cue[-1] != "*")
-    return before + words + after + (f"(?! (?:{stops}))" if stopped else "")
+    return before + phrase + after + (f"(?! (?:{stops}))" if exceptions else "")
 
 
 WRITTEN = ["i!o |t ", "^user is", "mon!fri|to ", "deploy", "deploy*", "*ing", "app |", "我!们|司", "^私"]
@@ -113,9 +113,9 @@ PARTS = [*"iot我们私x", "user is", "is", "mon", "friday", "to", "do", "deploy
 
 
 @given(st.lists(st.sampled_from(PARTS), max_size=9))
-def test_cues_are_found_and_counted_where_their_marks_say(parts):
+def test_cue_table_matches_reference_pattern(parts):
     text, table = f" {' '.join(parts)} ", cue_table(WRITTEN)
-    pattern = re.compile("|".join(map(pattern_of, sorted(WRITTEN, key=len, reverse=True))))
+    pattern = re.compile("|".join(map(build_pattern, sorted(WRITTEN, key=len, reverse=True))))
     assert table.occurs(text) == (pattern.search(text) is not None)
     assert table.count(text) == len(pattern.findall(text))
 
@@ -126,7 +126,7 @@ DIGEST = anonymous(FACT).removeprefix("note-")
 
 
 class ReviewDecision:
-    """A model that has decided and leaves the filing to the code under test."""
+    """Model that has decided and leaves the filing to the code under test."""
 
     name = "decided"
 
@@ -138,28 +138,29 @@ class ReviewDecision:
         return next_reply([self.decision], request)
 
 
-def file(files=(), stops=(), **more):
+def file_fact(files=(), stops=(), **more):
     return run(ReviewDecision(**more), brief(FACT), FakeMemory(dict(files), dict(stops)))
 
 
-def test_another_name_is_found_where_one_is_taken_refused_no_folder_or_another_entry_that_is_related():
+def test_unusable_path_falls_back_to_other_name():
     with_digest = f"project/database/staging-{DIGEST}.md"
-    assert file({FIRST: "Something else.\n"}).written == [with_digest]  # It is related, so nobody tries.
-    taken = {FIRST: ("error", "not_read")}
-    assert file(stops=taken).written == [FIRST, with_digest]
-    done = file({with_digest: "Else.\n"}, taken)
+    # The entry is related, so it is not tried.
+    assert file_fact({FIRST: "Something else.\n"}).written == [with_digest]
+    not_read = {FIRST: ("error", "not_read")}
+    assert file_fact(stops=not_read).written == [FIRST, with_digest]
+    done = file_fact({with_digest: "Else.\n"}, not_read)
     assert done.written == [FIRST, f"project/database/{anonymous(FACT)}-2.md"]
-    assert file(stops={FIRST: ("error", "not_a_file")}).written == [FIRST, "project/staging.md"]
-    done = file(stops={"project/a*b/c.md": ("deny", "bad_name")}, file="a*b/c.md")
+    assert file_fact(stops={FIRST: ("error", "not_a_file")}).written == [FIRST, "project/staging.md"]
+    done = file_fact(stops={"project/a*b/c.md": ("deny", "bad_name")}, file="a*b/c.md")
     assert done.written == ["project/a*b/c.md", f"project/{anonymous(FACT)}.md"]
 
 
-def test_a_refusal_in_the_scope_itself_and_two_names_that_do_not_work_end_it():
-    done = file(stops={"project/c.md": ("deny", "refused")}, file="c.md")
+def test_denied_scope_or_two_failed_names_end_filing():
+    done = file_fact(stops={"project/c.md": ("deny", "refused")}, file="c.md")
     assert done.written == ["project/c.md"]
     assert done.text == "Not saved: the write failed with refused."
     not_read = ("error", "not_read")
-    done = file(stops={FIRST: not_read, f"project/database/staging-{DIGEST}.md": not_read})
+    done = file_fact(stops={FIRST: not_read, f"project/database/staging-{DIGEST}.md": not_read})
     assert (len(done.written), done.turns) == (2, 3)
     assert done.text.startswith("Not saved: ")
     reply = next_reply([ReviewDecision().decision], ModelRequest(brief(FACT), (), (), 1.0))
@@ -174,12 +175,12 @@ def remember(memory, fact, **more):
     return run(RuleWriter(), brief(fact, **more), memory)
 
 
-def told(files, fact=DARK, **more):
-    """What a run says at last that meets these files."""
+def remember_with_files(files, fact=DARK, **more):
+    """Return the final text of a run on a memory with these files."""
     return remember(FakeMemory(dict(files)), fact, **more).text
 
 
-def test_a_new_fact_is_written_verbatim_below_front_matter():
+def test_new_fact_is_written_verbatim_after_front_matter():
     memory = FakeMemory()
     done = remember(memory, DARK)
     path = "user/editor/prefers-dark-mode-in-all-editors.md"
@@ -189,18 +190,18 @@ def test_a_new_fact_is_written_verbatim_below_front_matter():
     assert RuleWriter().name == "rules"
 
 
-def test_the_same_fact_in_another_dress_is_known_already():
+def test_same_fact_in_other_spelling_is_already_known():
     memory = FakeMemory()
     remember(memory, DARK)
     before = dict(memory.files)
     wide = "The user prefers \uff44\uff41\uff52\uff4b mode in all editors"
     spaced = "the user  prefers\n dark mode in all editors"
-    for again in (DARK, DARK + ".", DARK.upper() + "!!", spaced, wide, DARK + " …"):
-        assert remember(memory, again).text == f"{KNOWN}user/editor/prefers-dark-mode-in-all-editors.md"
+    for variant in (DARK, DARK + ".", DARK.upper() + "!!", spaced, wide, DARK + " …"):
+        assert remember(memory, variant).text == f"{KNOWN}user/editor/prefers-dark-mode-in-all-editors.md"
         assert memory.files == before
 
 
-def test_another_number_name_negation_or_question_is_a_new_entry():
+def test_fact_with_changed_meaning_is_new_entry():
     pairs = ("My name is Ana", "My name is Anna"), ("I like C++", "I like C"), ("房间 3 很大", "房间 4 很大")
     for first, second in (
         *((DARK, DARK.replace(*change)) for change in (("dark", "light"), ("all", "some"))),
@@ -217,17 +218,20 @@ def test_another_number_name_negation_or_question_is_a_new_entry():
         assert len(memory.files) == 2
         assert before.items() <= memory.files.items()
     for mark in ("?", "\uff1f", "\u061f", "\u037e", ";", " ?!", "?."):
-        assert told({"user/looks.md": f"{DARK}{mark}\n"}).startswith("Saved to "), mark
-        assert told({"user/looks.md": f"{DARK}.\n"}, DARK + mark).startswith("Saved to "), mark
+        assert remember_with_files({"user/looks.md": f"{DARK}{mark}\n"}).startswith("Saved to "), mark
+        assert remember_with_files({"user/looks.md": f"{DARK}.\n"}, DARK + mark).startswith("Saved to "), mark
 
 
-def test_a_fact_that_is_the_body_of_an_entry_or_an_item_of_a_bare_list_is_known():
+def test_fact_equal_to_body_or_list_item_is_known():
     items = (f"- {DARK}\n", f"- Likes tea\n* {DARK}.\n", f"\n1. Likes tea\n\n2) {DARK.upper()}\n")
     for body in (*items, "The user prefers dark mode\nin all editors.\n"):
-        assert told({"user/looks.md": f"---\nname: Looks\n---\n{body}"}) == f"{KNOWN}user/looks.md", body
+        assert (
+            remember_with_files({"user/looks.md": f"---\nname: Looks\n---\n{body}"})
+            == f"{KNOWN}user/looks.md"
+        ), body
 
 
-def test_words_that_something_around_them_may_turn_are_not_the_same_fact():
+def test_fact_quoted_in_other_context_is_not_known():
     for body in (
         *(f"{before}\n\n- {DARK}\n" for before in ("Never do any of this:", "# Outdated")),
         *(f"- {no}\n- {DARK}\n" for no in ("Never do any of this:", "**Never do any of this\uff1a**")),
@@ -235,29 +239,31 @@ def test_words_that_something_around_them_may_turn_are_not_the_same_fact():
         *(f"- {DARK}\n\nNone of this is so.\n", f"- No longer\n  - {DARK}\n", f"- [ ] {DARK}\n"),
         *(f"> {DARK}\n", f"```\n- {DARK}\n```\n", f"It is wrong that\n\n{DARK}\n"),
         *(f"{DARK}\n\nThis is what he said once.\n", f"# {DARK}\n\nIs that so?\n"),
-        "filler\n" * 900 + f"- {DARK}\n" + "filler\n" * 30,  # Of which a part is shown.
+        "filler\n" * 900 + f"- {DARK}\n" + "filler\n" * 30,  # Only a part of this is displayed.
         f"---\nname: Lies\ndescription: {DARK}\n{DARK}\n---\nSomething else.\n",
     ):
-        assert told({"user/looks.md": body}).startswith("Saved to "), body
-    assert told({"user/MEMORY.md": f"{DARK}\n", "user/index/abc.md": f"{DARK}\n"}).startswith("Saved to ")
+        assert remember_with_files({"user/looks.md": body}).startswith("Saved to "), body
+    assert remember_with_files({"user/MEMORY.md": f"{DARK}\n", "user/index/abc.md": f"{DARK}\n"}).startswith(
+        "Saved to "
+    )
 
 
-def test_a_fact_is_known_in_any_writable_scope_and_in_no_other():
+def test_fact_is_known_only_in_writable_scopes():
     files = {"project/looks.md": f"{DARK}\n"}
     scopes = (ScopeBrief(Scope("user"), writable=True), ScopeBrief(Scope("project"), writable=False))
-    assert told(files) == f"{KNOWN}project/looks.md"
-    assert told(files, scopes=scopes).startswith("Saved to user/")
-    for nowhere in ((), tuple(ScopeBrief(each.name, writable=False) for each in BOTH)):
-        done = remember(FakeMemory(), DARK, scopes=nowhere)
+    assert remember_with_files(files) == f"{KNOWN}project/looks.md"
+    assert remember_with_files(files, scopes=scopes).startswith("Saved to user/")
+    for read_only_scopes in ((), tuple(ScopeBrief(each.name, writable=False) for each in BOTH)):
+        done = remember(FakeMemory(), DARK, scopes=read_only_scopes)
         assert (done.text, done.calls) == ("Not saved: this run has no writable scope.", [])
 
 
-def test_a_clean_run_writes_at_once_and_looks_at_nothing():
+def test_clean_run_writes_without_reading():
     done = remember(FakeMemory({"user/looks.md": f"{DARK}\n"}), DARK, context=ContextMode.CLEAN)
     assert ([call.tool for call in done.calls], done.turns) == (["write_file"], 2)
 
 
-def test_the_longest_facts_are_filed_too():
+def test_longest_facts_are_saved():
     for fact in ("x" * 65_536, "word " * 13_000, "深色" * 10_000, "- \n" * 20_000 + "x", "a\n" * 30_000):
         memory = FakeMemory()
         assert remember(memory, fact).text.startswith("Saved to ")

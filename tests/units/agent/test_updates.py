@@ -1,4 +1,4 @@
-"""What takes the place of what: pairs of facts as people say them, and what may hide in either."""
+"""Facts that supersede others: pairs of real sentences and difficult phrases."""
 
 import json
 import re
@@ -12,40 +12,40 @@ from kit.where import FACTS
 from muniment.agent.updates import is_chatter, is_similar, says_change, supersedes
 
 
-def pairs(batch):
+def load_pairs(batch):
     rows = json.loads((FACTS / "updates.json").read_text(encoding="utf-8"))
     return [row for row in rows if row["batch"] == batch]
 
 
-def found(row):
+def is_superseded(row):
     return supersedes(row["new"], row["old"])
 
 
-def test_of_100_updates_70_are_found_and_of_100_others_none_is_taken_for_one():
-    # The second batch and the fifth were written after the tables were done, and these were not changed for
-    # them. In the third what was changed once changes again; the fourth was written to be taken wrongly.
-    rows = [row for batch in range(1, 6) for row in pairs(batch)]
+def test_supersedes_finds_most_updates_few_false_positives():
+    # Batches 2 and 5 were written after the tables were finished, and the tables were not adapted to them.
+    # Batch 3 contains changes of earlier changes; batch 4 is adversarial.
+    rows = [row for batch in range(1, 6) for row in load_pairs(batch)]
     for batch, share in ((1, 0.9), (2, 0.8), (3, 0.85), (5, 0.9)):
-        updates = [row for row in pairs(batch) if row["update"]]
-        assert sum(map(found, updates)) >= share * len(updates), batch
+        updates = [row for row in load_pairs(batch) if row["update"]]
+        assert sum(map(is_superseded, updates)) >= share * len(updates), batch
     others = [row for row in rows if not row["update"]]
-    wrong = [row for row in others if found(row)]
+    wrong = [row for row in others if is_superseded(row)]
     assert len(wrong) <= 0.005 * len(others), wrong
     assert {row["batch"] for row in wrong} <= {5}, wrong
     languages = Counter(row["lang"] for row in rows)
     assert len([each for each, count in languages.items() if count >= 9]) >= 8
-    assert len(pairs(1)) >= 120
+    assert len(load_pairs(1)) >= 120
 
 
-def test_an_update_the_other_way_round_and_the_same_again_are_none():
-    for row in pairs(1):
+def test_supersedes_reversed_or_equal_pair_is_false():
+    for row in load_pairs(1):
         assert not supersedes(row["old"], row["old"]), row
         assert not supersedes(row["new"], row["new"]), row
         if "no longer" in row["new"]:
             assert not supersedes(row["old"], row["new"]), row
 
 
-def test_a_question_a_text_a_list_and_two_statements_take_no_place():
+def test_supersedes_question_list_or_long_text_is_false():
     was, now = "We deploy on Tuesdays.", "We now deploy on Mondays."
     assert supersedes(now, was)
     for new in (f"{now[:-1]}?", f"{now} {was} {now}", "now " * 90 + now, f"# {now}\n\n{was}\n\nx"):
@@ -54,7 +54,7 @@ def test_a_question_a_text_a_list_and_two_statements_take_no_place():
         assert not supersedes(now, old), old
 
 
-def test_what_denies_something_is_not_given_up_for_what_says_that_something_changed():
+def test_supersedes_denial_by_unrelated_change_is_false():
     was = "Never deploy to production on Fridays."
     for new in (
         "I do not deploy to production myself, Anna does it, mostly on Fridays.",
@@ -63,20 +63,20 @@ def test_what_denies_something_is_not_given_up_for_what_says_that_something_chan
         assert not supersedes(new, was), new
 
 
-def test_what_adds_limits_or_is_of_one_day_takes_no_place():
+def test_supersedes_limited_or_temporary_fact_is_false():
     was = "We deploy on Tuesdays."
     for new in ("also", "this week", "sometimes", "only if needed", "today", "maybe"):
         assert not supersedes(f"We now deploy on Mondays {new}.", was), new
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
-def test_no_text_makes_it_raise(new, old):
+def test_updates_any_text_does_not_raise(new, old):
     assert supersedes(new, old) in {True, False}
     assert says_change(new) in {True, False}
     assert is_chatter(new) in {True, False}
 
 
-def test_talk_is_told_from_facts():
+def test_is_chatter_separates_talk_from_facts():
     for text in (
         *("ok thanks", "Ok, thanks!", "Thank you very much.", "hi", "Danke, alles klar", "merci beaucoup"),
         *(
@@ -115,18 +115,18 @@ def test_talk_is_told_from_facts():
         assert not is_chatter(text), text
 
 
-# -- facts that both hold --------------------------------------------------------------------------------
+# -- facts that are both valid ---------------------------------------------------------------------------
 
 
-def siblings():
-    """Pairs of language, kind, first and second fact, by an author who had not seen the code."""
+def load_siblings():
+    """Return pairs (language, kind, first and second fact) by an author who had not seen the code."""
     return json.loads((FACTS / "siblings.json").read_text(encoding="utf-8"))["pairs"]
 
 
-def test_supersedes_siblings_without_change_replaces_none():
-    pairs = siblings()
-    assert (len(pairs), len({lang for lang, *_ in pairs})) == (397, 15)
-    for _, _, first, second in pairs:
+def test_supersedes_siblings_without_change_is_false():
+    sibling_pairs = load_siblings()
+    assert (len(sibling_pairs), len({lang for lang, *_ in sibling_pairs})) == (397, 15)
+    for _, _, first, second in sibling_pairs:
         for new, old in ((second, first), (first, second)):
             assert not supersedes(new, old), (new, old)
             assert not says_change(new), new
@@ -139,45 +139,45 @@ CHANGE = re.compile(
     r"|现在|不再|而不是|今は|今では|現在|なくなりました|이제|더 이상|대신",
     re.IGNORECASE,
 )
-"""Words of change as a reader finds them: not read from the tables of the rules."""
+"""Words of change for a human reader; not taken from the tables of the rules."""
 
 
-def facts():
-    """1 000 facts of several authors."""
-    found = [first for _, _, first, _ in siblings()]
+def load_facts():
+    """Return 1 000 facts of several authors."""
+    texts = [first for _, _, first, _ in load_siblings()]
     for name in ("ordinary", "matters"):
         rows = json.loads((FACTS / f"{name}.json").read_text(encoding="utf-8"))
-        found += [row["text"] for row in rows]
-    return list(dict.fromkeys(found))[:1000]
+        texts += [row["text"] for row in rows]
+    return list(dict.fromkeys(texts))[:1000]
 
 
 @pytest.mark.parametrize("step", [499, pytest.param(1, marks=pytest.mark.slow)])
 def test_pairs_of_1000_facts_without_change_keep_both(step):
-    stored = facts()
+    stored = load_facts()
     assert len(stored) == 1000
     for number, new in enumerate(stored):
         others = (old for old in stored[number % step :: step] if old != new and not CHANGE.search(new))
         assert not [old for old in others if supersedes(new, old)], new
 
 
-def wordings(name):
-    """Pairs of an old fact and a new one whose words are easily taken wrongly."""
+def load_wordings(name):
+    """Return pairs of an old and a new fact whose wording is easily misread."""
     return json.loads((FACTS / "wordings.json").read_text(encoding="utf-8"))[name]
 
 
-def test_supersedes_phrases_that_hold_a_cue_replace_none():
-    for old, new in (*wordings("kept"), *wordings("other"), *wordings("several")):
+def test_supersedes_phrases_containing_a_cue_is_false():
+    for old, new in (*load_wordings("kept"), *load_wordings("other"), *load_wordings("several")):
         assert not supersedes(new, old), (new, old)
 
 
-def test_supersedes_verb_of_change_that_names_the_old_replaces():
-    for old, new in wordings("replaced"):
+def test_supersedes_change_verb_naming_old_value_is_true():
+    for old, new in load_wordings("replaced"):
         assert supersedes(new, old), (new, old)
 
 
 def test_is_similar_longer_wording_is_found():
-    for one, other in wordings("similar"):
+    for one, other in load_wordings("similar"):
         assert is_similar(one, other), (one, other)
         assert is_similar(other, one), (one, other)
-    for one, other in wordings("apart"):
+    for one, other in load_wordings("apart"):
         assert not is_similar(one, other), (one, other)

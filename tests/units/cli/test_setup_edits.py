@@ -1,4 +1,4 @@
-"""Settings edited as text. Here, since the command reaches only the layouts that its fixtures have."""
+"""Text edits of settings files, including layouts that the fixtures of the `setup` command do not have."""
 
 import json
 import re
@@ -19,7 +19,7 @@ HOME = Path("/home/me")
 ENTRY = {"command": "x", "args": ["mcp"]}
 
 
-def put(text, *, comments=True):
+def put_entry(text, *, comments=True):
     return edit_text(Json(comments=comments), text, Put(("mcpServers", "muniment"), ENTRY))
 
 
@@ -39,8 +39,8 @@ def put(text, *, comments=True):
         ('{"u": "http://x//y", "v": "/*"}', '{"u": "http://x//y", "v": "/*", "mcpServers": {'),
     ],
 )
-def test_an_entry_comes_last_laid_out_as_its_neighbours_are(before, after):
-    assert put(before).startswith(after)
+def test_json_entry_is_appended_in_existing_layout(before, after):
+    assert put_entry(before).startswith(after)
 
 
 @pytest.mark.parametrize(
@@ -50,16 +50,16 @@ def test_an_entry_comes_last_laid_out_as_its_neighbours_are(before, after):
         *('{"mcpServers": []}', '{"mcpServers": {}, "mcpServers": {"a": 1}}', '{"mcpServers": 7}'),
     ],
 )
-def test_what_a_tool_could_not_read_or_would_read_otherwise_is_not_edited(text):
+def test_unreadable_or_ambiguous_json_is_not_edited(text):
     with pytest.raises(ConfigInvalid):
-        put(text)
+        put_entry(text)
 
 
-def test_a_comment_is_broken_where_the_tool_takes_none():
+def test_comment_is_rejected_if_tool_allows_none():
     text = '{\n  // no\n  "a": 1\n}'
-    assert put(text).startswith('{\n  // no\n  "a": 1,')
+    assert put_entry(text).startswith('{\n  // no\n  "a": 1,')
     with pytest.raises(ConfigInvalid, match="in line 2"):
-        put(text, comments=False)
+        put_entry(text, comments=False)
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=8)
@@ -84,8 +84,8 @@ NOTES = [" // a, note }", " /* {\n // [ */", '\n// "x": 1,\n', ""]
 
 
 @st.composite
-def commented(draw):
-    """A settings file in some layout, with notes after some of its lines."""
+def settings_texts(draw):
+    """Draw a settings file in some layout, with comments after some of its lines."""
     layout = draw(
         st.sampled_from([{"indent": 2}, {"indent": "\t"}, {"indent": 4}, {}, {"separators": (",", ":")}])
     )
@@ -98,8 +98,8 @@ def commented(draw):
     return text.replace("\n", draw(st.sampled_from(["\n", "\r\n"])))
 
 
-@given(text=commented())
-def test_what_was_put_in_goes_again_and_every_byte_is_as_it_was(text):
+@given(text=settings_texts())
+def test_json_setup_and_removal_restore_every_byte(text):
     (part,) = TOOLS["qwen-code"].parts({}, HOME)
     form, after = part.form, text
     before = form.parse(text)
@@ -140,7 +140,7 @@ trusted_hash = "sha256:1"
 
 
 @pytest.mark.parametrize("text", ["", CODEX, CODEX.replace("\n", "\r\n"), "a = 1\n", "[mcp_servers]\n"])
-def test_tables_are_put_behind_all_others_and_taken_out_whole(text):
+def test_toml_tables_are_appended_and_removed_completely(text):
     (part,) = TOOLS["codex"].parts({}, HOME)
     after = text
     for edit in part.install(part.form.parse(text), PROGRAM):
@@ -149,17 +149,17 @@ def test_tables_are_put_behind_all_others_and_taken_out_whole(text):
     found = tomllib.loads(after)
     assert shlex.split(found["hooks"]["SessionStart"][0]["hooks"][0]["command"])[0] == PROGRAM.words[0]
     assert list(part.install(found, PROGRAM)) == []
-    # The program itself writes on below, and a person between.
+    # Codex appends text below, and a person edits between.
     more = '\n[projects."/p"]\ntrust_level = "trusted"\n'
     for written, left in ((after, text), (after + more, text + more)):
         bare = written
         for edit in part.remove(tomllib.loads(written), {}):
             bare = edit_text(part.form, bare, edit)
-        # A header with nothing below it goes with what was put there; before and after it means nothing.
+        # A header without content is removed together with the table; an empty header has no meaning.
         assert bare == (left.removeprefix(text) if text == "[mcp_servers]\n" else left)
 
 
-def test_of_an_entry_the_program_alone_is_replaced_and_comments_stay():
+def test_toml_update_replaces_program_and_keeps_comments():
     text = (
         '[mcp_servers.muniment]\ncommand = "old"  # here\nargs = [\n  "mcp", # first\n]\n'
         'default_tools_approval_mode = "approve"\n'
@@ -189,7 +189,7 @@ def test_of_an_entry_the_program_alone_is_replaced_and_comments_stay():
         ("a = 1\na = 2\n", Put(("mcp_servers", "muniment"), ENTRY)),
     ],
 )
-def test_a_layout_of_toml_that_would_not_come_out_right_is_left_alone(text, edit):
+def test_toml_layout_that_cannot_be_edited_is_rejected(text, edit):
     with pytest.raises(ConfigInvalid):
         edit_text(Toml(), text, edit)
 
@@ -264,14 +264,15 @@ def test_toml_setup_and_removal_restore_every_byte(blocks, below, end, homes):
         after = edit_text(part.form, after, edit)
     left = text + below
     if "[hooks]" in text and "hooks" not in tomllib.loads(text.replace(f"[hooks]{end}", "")):
-        left = left.replace(f"[hooks]{end}", "")  # An empty header goes with what was below it.
+        # An empty header is removed together with the content below it.
+        left = left.replace(f"[hooks]{end}", "")
         after = after.replace(f"[hooks]{end}", "")
         assert after.split() == left.split()
     else:
         assert after == left
 
 
-def test_what_is_to_be_pasted_is_what_would_be_written():
+def test_text_to_paste_equals_installed_text():
     for tool in TOOLS.values():
         for part in tool.parts({}, HOME):
             text = part.pasted(PROGRAM)

@@ -1,4 +1,4 @@
-"""The gates together: what may be written, and what of others is held back."""
+"""All content gates together: accepted texts and files withheld from models."""
 
 import re
 
@@ -36,14 +36,14 @@ ESCAPED = [
 ]
 
 
-def test_a_character_spelled_by_an_escape_meets_the_gates_whatever_holds_it():
+def test_escaped_characters_are_checked_by_gates():
     for line, gate, code in ESCAPED:
         text = f"---\ntype: user\n{line}\n---\nbody\n"
-        rule, told = refused(text, reject=GATES)
+        rule, message = get_rejection(text, reject=GATES)
         assert (line, rule) == (line, gate)
-        assert re.match(rf"line {3 + line.count(chr(10))} .*U\+{code}", told), told
+        assert re.match(rf"line {3 + line.count(chr(10))} .*U\+{code}", message), message
         check(text.encode(), ())
-    for value in (r'"\ud83d"', r'!!str "\udc00\ud800"', '"\\udb40\\\n  \\udc41"'):  # Half a character.
+    for value in (r'"\ud83d"', r'!!str "\udc00\ud800"', '"\\udb40\\\n  \\udc41"'):  # A lone surrogate.
         raised(ToolError, check, f"---\na: {value}\n---\n".encode())
 
 
@@ -56,7 +56,7 @@ OWN = LINES.map(lambda lines: "\n".join(["---", *lines, "---", "body"]))
 
 
 @given(OWN | entry_texts().map(lambda text: text.encode(errors="replace").decode()))
-def test_what_a_yaml_reader_gets_from_front_matter_that_passes_holds_nothing_hidden(text):
+def test_accepted_front_matter_has_no_hidden_characters(text):
     try:
         check(text.encode())
         values = yaml.safe_load(text.partition("---")[2].partition("\n---")[0])
@@ -66,39 +66,39 @@ def test_what_a_yaml_reader_gets_from_front_matter_that_passes_holds_nothing_hid
         assert not set("\u202e\u200b\x1b\x00").intersection(str(value))
 
 
-def refused(text, rel="a.md", **terms):
-    """By which gate a text is not written, and what is told of it."""
-    rejected = raised(ContentRejected, check_entry, text.encode(), rel, Content(**terms))
+def get_rejection(text, rel="a.md", **options):
+    """Return the gate that rejects a text and the message."""
+    rejected = raised(ContentRejected, check_entry, text.encode(), rel, Content(**options))
     return rejected.rule, str(rejected)
 
 
-def test_a_secret_is_refused_by_its_rule_and_its_value_is_not_told():
-    told = "a possible secret (github-token); remove it"
+def test_secret_is_rejected_without_quoting_its_value():
+    message = "a possible secret (github-token); remove it"
     named = f'---\nname: "\\x67{KEY[1:]}"\n---\n'
     for text, rel in (f"a\n{KEY}\n", "a.md"), (named, "a.md"), ("a", f"{KEY}.md"):
         where = "line 2 contains" if rel == "a.md" else "the path contains"
-        assert refused(text, rel, reject=()) == ("secrets", f"{where} {told}")
-    refused(KEY, secrets="redact")  # It was not taken out.
+        assert get_rejection(text, rel, reject=()) == ("secrets", f"{where} {message}")
+    get_rejection(KEY, secrets="redact")  # The secret was not redacted.
 
 
-def test_active_markup_is_refused_if_the_policy_says_so_and_what_addresses_an_agent_is_not():
+def test_active_markup_is_rejected_only_if_policy_has_gate():
     for text in (SCRIPT, '---\nname: "\\x3cscript>"\n---\n', "![](https://evil.example/a.png)"):
-        rule, told = refused(text, reject=GATES)
-        assert (rule, told[7:].startswith("contains markup that runs")) == ("active-markup", True)
+        rule, message = get_rejection(text, reject=GATES)
+        assert (rule, message[7:].startswith("contains markup that runs")) == ("active-markup", True)
         check(text.encode(), tuple(gate for gate in GATES if gate != "active-markup"))
     check(f"I{OBEY}.\n".encode())
 
 
 ORDERS = (f"I{OBEY}", f'---\nname: "\\x49{OBEY}"\n---\n', f"\udcff I{OBEY}", "<|im_start|>")
-HELD = [
+WITHHELD = [
     *(("a\u202eb", "bidi"), ("a\x1b[1m", "ansi"), ("a\0b", "control"), (SCRIPT, "active-markup")),
     *((f"token: {KEY}", "secrets"), ('---\nx: "\\u200b"\n---\n', "zero-width")),
     *((text, "instructions") for text in ORDERS),
 ]
 
 
-def test_a_file_of_somebody_else_is_held_by_the_first_gate_and_what_tells_an_agent_if_a_stranger_wrote_it():
-    for text, gate in HELD:
+def test_withholding_gate_is_first_match_and_depends_on_trust():
+    for text, gate in WITHHELD:
         data = text.encode(errors="surrogateescape")
         assert [held_for(data, "a.md", trust) for trust in Trust] == [gate] * 4, text
     assert held_for(b"a", f"{KEY}.md", Trust.OWNER) == "name"

@@ -1,4 +1,4 @@
-"""List items and their removal, against markdown-it as a reader that shares no code with the subject."""
+"""List items and their removal, compared with markdown-it, which shares no code with our parser."""
 
 import re
 from collections import defaultdict
@@ -20,20 +20,20 @@ WRITTEN = (
 FRAGMENTS = WRITTEN.split("|")
 
 
-def blank(line):
+def is_blank(line):
     return not line.strip(" \t")
 
 
-def items_by_markdown(body):
-    """Every list item as the set of its lines that are not blank, as a stranger reads the body."""
+def list_markdown_it_items(body):
+    """Return the lines of each list item that are not blank, as markdown-it parses the body."""
     lines = BREAK.split(body)
     spans = (token.map for token in MARKDOWN.parse(body) if token.type == "list_item_open")
     lasting = ((first, min(end, len(lines))) for first, end in spans)
-    return sorted([n for n in range(first, end) if not blank(lines[n])] for first, end in lasting)
+    return sorted([n for n in range(first, end) if not is_blank(lines[n])] for first, end in lasting)
 
 
-def items_of(body):
-    """The same as the subject reads it."""
+def list_outline_items(body):
+    """Return the same items as our outline parses them."""
     found = defaultdict(list)
     for number, line in enumerate(read_lines(body)):
         for at in (at for at in enumerate(line.path) if at[1] != QUOTE):
@@ -42,21 +42,21 @@ def items_of(body):
 
 
 def is_plain(body):
-    """Whether the body is free of what markdown-it is known to read otherwise than the specification.
+    """Return whether markdown-it parses this body as the specification requires.
 
-    That is the mark of a block behind four columns, right below text: there the text goes on.
+    It differs for a block marker after four columns directly below text, which continues the text.
     """
     lines = BREAK.split(body.expandtabs(4))
     return not any(
-        re.match(r" {4,}(?:[-+*>=#<`~]|[0-9]+[.)])", below) and not blank(above)
+        re.match(r" {4,}(?:[-+*>=#<`~]|[0-9]+[.)])", below) and not is_blank(above)
         for above, below in pairwise(lines)
     )
 
 
-def all_items(items):
+def iterate_items(items):
     for item in items:
         yield item
-        yield from all_items(item.items)
+        yield from iterate_items(item.items)
 
 
 lines = st.tuples(st.sampled_from(["", "", "", " ", "  ", "   "]), st.sampled_from(FRAGMENTS)).map("".join)
@@ -65,11 +65,13 @@ bodies = st.builds(lambda lines, between, end: between.join(lines) + end, st.lis
 
 
 @given(body=bodies)
-def test_items_are_what_a_reader_of_markdown_takes_for_items(body):
+def test_outline_items_match_markdown_it(body):
     assume(is_plain(body))
-    theirs = items_by_markdown(body)
-    ours = [[n for n in item if not blank(BREAK.split(body)[n])] for item in items_of(body)]
-    assert ours == theirs
+    markdown_it_items = list_markdown_it_items(body)
+    outline_items = [
+        [n for n in item if not is_blank(BREAK.split(body)[n])] for item in list_outline_items(body)
+    ]
+    assert outline_items == markdown_it_items
 
 
 ITEMS = [
@@ -77,7 +79,7 @@ ITEMS = [
     *(("<!--\n- a\n\n- b\n-->\n- c\n", [[5]]), ("text\n1. a\n", [[1]]), ("- a\n  \t- b\n", [[0, 1], [1]])),
     *(("- - a\n  - b\n", [[0], [0, 1], [1]]), ("- \n\n  a\n", [[0]])),
     *((body, []) for body in ("~~~\n- a\n", "    - a\n", "text\n    - a\n", "text\n2. a\n", "text\n-\n")),
-    # What markdown-it takes for code or a nested item, and cmark for text that goes on.
+    # markdown-it takes these for code or a nested item, cmark for continued text.
     *(("- a\n- b\n     - c\n", [[0], [1, 2], [2]]), ("  - a\n\t- b\n", [[0, 1], [1]])),
     ("10) f\n    - m\n        - m\n    * b\n", [[0, 1, 2, 3], [1, 2], [2], [3]]),
     ("- a\n   - b\n    - c\n     - d\n", [[0, 1, 2, 3], [1], [2], [3]]),
@@ -85,9 +87,9 @@ ITEMS = [
 ]
 
 
-def test_items_are_those_of_the_specification():
+def test_outline_items_match_specification():
     for body, items in ITEMS:
-        assert items_of(body) == sorted(items), body
+        assert list_outline_items(body) == sorted(items), body
 
 
 @given(body=bodies)
@@ -95,30 +97,30 @@ def test_items_are_those_of_the_specification():
 @example(body="para\n- a\n===\n")
 @example(body="- a\n\npara\n\n    code\n")
 @pytest.mark.threat("T-MEM-08", control="reads_as_before")
-def test_a_removal_takes_one_run_of_characters_and_the_rest_reads_as_before(body):
+def test_removal_deletes_one_span_and_keeps_other_items(body):
     found = outline(body)
-    for item in (*all_items(found.items), *found.passages):
+    for item in (*iterate_items(found.items), *found.passages):
         shorter = without(body, item)
         if shorter is None:
             continue
-        gone = len(body) - len(shorter)
-        assert shorter == body[: item.start] + body[item.start + gone :]
-        assert item.start + gone <= item.end
-        assert not body[item.start + gone : item.end].strip("\r\n")
+        removed_chars = len(body) - len(shorter)
+        assert shorter == body[: item.start] + body[item.start + removed_chars :]
+        assert item.start + removed_chars <= item.end
+        assert not body[item.start + removed_chars : item.end].strip("\r\n")
         if not is_plain(body) or not is_plain(shorter):
             continue
         before, after = (BREAK.split(text) for text in (body, shorter))
         first = len(BREAK.findall(body[: item.start]))
         count = len(BREAK.split(body[item.start : item.end].rstrip("\r\n")))
-        left = [n for n, line in enumerate(before) if not blank(line) and not first <= n < first + count]
-        now = [n for n, line in enumerate(after) if not blank(line)]
+        left = [n for n, line in enumerate(before) if not is_blank(line) and not first <= n < first + count]
+        now = [n for n, line in enumerate(after) if not is_blank(line)]
         assert [before[n] for n in left] == [after[n] for n in now]
-        was = [[left.index(n) for n in each if n in left] for each in items_by_markdown(body)]
-        theirs = [[now.index(n) for n in each] for each in items_by_markdown(shorter)]
-        assert sorted(filter(None, was)) == theirs
+        was = [[left.index(n) for n in each if n in left] for each in list_markdown_it_items(body)]
+        markdown_it_items = [[now.index(n) for n in each] for each in list_markdown_it_items(shorter)]
+        assert sorted(filter(None, was)) == markdown_it_items
 
 
-REMOVALS = [  # One line of `text`, and what is left.
+REMOVALS = [  # Body, item to remove, expected rest.
     *(("- a\n- b\n- c\n", "b", "- a\n- c\n"), ("- a\n- b", "b", "- a\n"), ("text\n\n- a\n", "a", "text\n\n")),
     *(("- a\n  - b\n\n    c\n- d\n", "a", "- d\n"), ("- a\n  - b\n  - c\n- d\n", "b", "- a\n  - c\n- d\n")),
     *(("- a\n- b\ngoes on\n- c\n", "b", "- a\n- c\n"), ("- a\r- b\r- c", "b", "- a\r- c")),
@@ -126,20 +128,20 @@ REMOVALS = [  # One line of `text`, and what is left.
     ("# H\r\n- a\r\n- b\r\n\r\nend", "a", "# H\r\n- b\r\n\r\nend"),
     *(("-\ta\n-\tb\n\t-\tc\n", "b", "-\ta\n"), ("- a\n\n\n- b\n\n- c\n", "b", "- a\n\n\n\n- c\n")),
     *(("1. a\n2. b\n3. c\n", "b", "1. a\n3. c\n"), ("- a  \n- b \t \n- c\n", "b", "- a  \n- c\n")),
-    # Text below does not become text above, nor a line a heading.
+    # Text below is not joined with text above, and a line does not become a heading.
     *(("para\n- a\n2. b\n", "a", "para\n\n2. b\n"), ("para\n- a\n---\n", "a", "para\n\n---\n")),
 ]
 
 
-def test_a_removal_changes_no_other_byte_and_is_refused_where_others_would_nest():
+def test_removal_is_exact_or_rejected_if_items_would_nest():
     for body, text, expected in REMOVALS:
-        (item,) = (each for each in all_items(outline(body).items) if each.own.split()[:1] == [text])
+        (item,) = (each for each in iterate_items(outline(body).items) if each.own.split()[:1] == [text])
         assert without(body, item) == expected
     body = " - a\n  - b\n   - c\n"
     assert without(body, outline(body).items[1]) is None
 
 
-def test_what_is_offered_are_items_without_their_markers_passages_and_no_headings():
+def test_outline_lists_items_and_passages_without_headings():
     assert outline("> - a\n> - b\n").items == outline("- > - a\n- \n").items[0].items == ()
     (item,) = outline("- 1. a\n  2. b\n").items
     assert (item.own, [each.own for each in item.items]) == ("a\n", ["b\n"])
@@ -153,7 +155,7 @@ def test_what_is_offered_are_items_without_their_markers_passages_and_no_heading
     assert [outline(body).is_empty for body in (*empty, "# H\none\n")] == [True] * 5 + [False]
 
 
-PASSAGES = [  # One of the passages, and what is left.
+PASSAGES = [  # Body, number of the passage, expected rest.
     *(("a\n\nb\n\nc\n", 1, "a\n\nc\n"), ("a\n\nb\n\n\nc\n", 1, "a\n\nc\n"), ("a\n\nb\n\n", 0, "b\n\n")),
     *(("a\n\n\nb", 1, "a\n"), ("a\r\n\r\nb\r\n", 1, "a\r\n"), ("a\n\nb\n\n \n", 1, "a\n\n \n")),
     *(("# H\n\na\n\n- b\n", 0, "# H\n\n- b\n"), ("- b\n\na\n\n- c\n", 0, "- b\n\n- c\n")),
@@ -162,10 +164,10 @@ PASSAGES = [  # One of the passages, and what is left.
 ]
 
 
-def test_a_passage_goes_with_the_blank_lines_behind_it_and_code_is_one_of_all_its_lines():
+def test_passage_removal_includes_following_blank_lines():
     for body, number, expected in PASSAGES:
         assert without(body, outline(body).passages[number]) == expected, body
-    # The code below would be the item's.
+    # The code below would become part of the item.
     assert without("- a\n\npara\n\n    code\n", outline("- a\n\npara\n\n    code\n").passages[0]) is None
 
 
@@ -178,7 +180,7 @@ HOSTILE = [
 
 @pytest.mark.sweep(3)
 @pytest.mark.parametrize("number", range(len(HOSTILE)))
-def test_hostile_text_is_read_to_its_end_and_nests_no_deeper_than_we_follow(number):
+def test_hostile_markdown_is_parsed_with_limited_nesting(number):
     depth, items = 0, outline(HOSTILE[number]).items
     while items:
         depth, items = depth + 1, items[-1].items

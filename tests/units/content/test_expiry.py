@@ -1,4 +1,4 @@
-"""Until when a fact holds, as its words say: a date that is certain, or none."""
+"""End dates in facts: a certain date or none."""
 
 from __future__ import annotations
 
@@ -15,21 +15,27 @@ from muniment.content.expiry import MAX_CHARS, MAX_DAYS, find_end, is_expired, r
 
 TODAY = date(2026, 11, 26)
 ENDS = json.loads((FACTS / "ends.json").read_text("utf-8"))["sentences"]
-SAID = tomllib.loads((FACTS / "expiries.toml").read_text("utf-8"))
+DATED_SENTENCES = tomllib.loads((FACTS / "expiries.toml").read_text("utf-8"))
 
 
-def test_of_sentences_of_many_languages_the_date_is_the_one_that_is_said_and_none_is_invented():
-    rows = [(sentence, day) for rows in SAID.values() for sentence, day in rows]
+def test_find_end_matches_dates_of_sentence_set():
+    rows = [(sentence, day) for rows in DATED_SENTENCES.values() for sentence, day in rows]
     found = {sentence: find_end(sentence, TODAY) for sentence, _ in rows}
-    wrong = [(said, found[said]) for said, day in rows if found[said] and found[said].isoformat() != day]
-    missed = [said for said, day in rows if day and found[said] is None]
+    wrong = [
+        (sentence, found[sentence])
+        for sentence, day in rows
+        if found[sentence] and found[sentence].isoformat() != day
+    ]
+    missed = [sentence for sentence, day in rows if day and found[sentence] is None]
     with_a_date = sum(bool(day) for _, day in rows)
-    assert (len(rows) >= 60, len(SAID) >= 5, with_a_date >= 30, len(rows) - with_a_date >= 30) == (True,) * 4
+    assert (len(rows) >= 60, len(DATED_SENTENCES) >= 5, with_a_date >= 30, len(rows) - with_a_date >= 30) == (
+        True,
+    ) * 4
     assert (wrong, missed) == ([], [])
 
 
 def test_find_end_of_independent_set_reaches_stated_figures():
-    """Only sentences that end get a day; the set was written for 28 November 2026."""
+    """Find a day only in sentences that state an end; the set was written for 28 November 2026."""
     right, seen = Counter[str](), Counter[str]()
     for number, row in enumerate(ENDS):
         end = find_end(row["text"], date(2026, 11, 28))
@@ -47,7 +53,7 @@ def test_find_end_of_independent_set_reaches_stated_figures():
     assert right["sealed"] >= 0.95 * seen["sealed"]
 
 
-def test_a_text_ends_only_if_all_of_it_does_and_with_the_last_of_it():
+def test_find_end_requires_end_in_every_sentence():
     both = "The lift is out until 2026-12-01.\nThe stairs are closed until 2026-12-24."
     assert find_end(both, TODAY) == date(2026, 12, 24)
     for text in (f"{both} The cellar is damp.", "", "...", f"{'word ' * 500}until 2026-12-31"):
@@ -56,7 +62,7 @@ def test_a_text_ends_only_if_all_of_it_does_and_with_the_last_of_it():
 
 
 def test_find_end_of_partial_date_takes_next_one():
-    for today, said, day in (
+    for today, phrase, day in (
         (date(2026, 11, 27), "Friday", date(2026, 12, 4)),
         (date(2026, 12, 31), "4 January", date(2027, 1, 4)),
         (date(2027, 1, 4), "4 January", date(2027, 1, 4)),
@@ -66,11 +72,11 @@ def test_find_end_of_partial_date_takes_next_one():
         (date(2027, 1, 1), "2026-12-31", None),
         (date(2026, 12, 31), "2199-01-01", None),
     ):
-        assert find_end(f"The side door is locked until {said}", today) == day, said
+        assert find_end(f"The side door is locked until {phrase}", today) == day, phrase
 
 
 def test_read_expiry_takes_today_later_days_and_durations():
-    for said, day in (
+    for phrase, day in (
         *(
             (str(TODAY), TODAY),
             (" 2026-12-31 ", date(2026, 12, 31)),
@@ -79,8 +85,8 @@ def test_read_expiry_takes_today_later_days_and_durations():
         ),
         (f"{MAX_DAYS}d", TODAY + timedelta(days=MAX_DAYS)),
     ):
-        assert read_expiry(said, TODAY) == day
-    nothing = (
+        assert read_expiry(phrase, TODAY) == day
+    invalid_phrases = (
         "",
         "0d",
         "-1d",
@@ -93,8 +99,8 @@ def test_read_expiry_takes_today_later_days_and_durations():
         "20261231",
         "9999-12-31",
     )
-    for said in (
-        *nothing,
+    for phrase in (
+        *invalid_phrases,
         "2026-12-31T10:00:00",
         "tomorrow",
         "\uff11\uff12d",
@@ -102,10 +108,10 @@ def test_read_expiry_takes_today_later_days_and_durations():
         "0" * 10_000,
     ):
         with pytest.raises(ValueError, match=r"today or a later day|day is out of range|month"):
-            read_expiry(said, TODAY)
+            read_expiry(phrase, TODAY)
 
 
-def test_any_text_is_read_without_an_error():
+def test_find_end_of_malformed_date_does_not_raise():
     for text in (
         "until \ud83d",
         "until the 99th of May 2027 it is so",
@@ -115,7 +121,7 @@ def test_any_text_is_read_without_an_error():
         find_end(text, TODAY)
 
 
-def test_parse_keeps_explicit_and_inferred_end_apart():
+def test_parse_separates_explicit_and_inferred_end():
     for line, expires, ends, notes in (
         ("expires: 2026-12-31", "2026-12-31", None, 0),
         ("expires: 2026-12-31T12:00:00+02:00", "2026-12-31T10:00:00.000Z", None, 0),
@@ -129,8 +135,8 @@ def test_parse_keeps_explicit_and_inferred_end_apart():
         assert entry.has_end == (notes == 0)
 
 
-def test_last_and_first_day_never_fail_to_compare():
+def test_is_expired_compares_first_and_last_day():
     assert not is_expired("9999-12-31", "2026-11-26T00:00:00.000Z")
     assert is_expired("0001-01-01", "2026-11-26T00:00:00.000Z")
-    assert is_expired("", "2026-11-26T00:00:00.000Z")  # Of a row that is to be read again.
+    assert is_expired("", "2026-11-26T00:00:00.000Z")  # A row that must be read again.
     assert not is_expired(None, "2026-11-26T00:00:00.000Z")

@@ -1,4 +1,4 @@
-"""Front matter as PyYAML reads it, which shares no code with our reader and is no dependency of it."""
+"""Front matter compared with PyYAML, which shares no code with our parser."""
 
 import itertools
 
@@ -18,22 +18,22 @@ FIELDS = ("name", "description", "type")
 printable = st.characters(
     codec="utf-8", exclude_categories=["Cc", "Cs", "Cn"], exclude_characters="\u2028\u2029\ufeff"
 )
-words = st.text(printable, min_size=1, max_size=40).map(lambda text: " ".join(text.split())).filter(bool)
-paragraphs = st.lists(words, min_size=1, max_size=12).map(" ".join)
+phrases = st.text(printable, min_size=1, max_size=40).map(lambda text: " ".join(text.split())).filter(bool)
+paragraphs = st.lists(phrases, min_size=1, max_size=12).map(" ".join)
 
 
-def entry_of(*lines):
+def parse_lines(*lines):
     return parse("\n".join(["---", *lines, "---", "body"]))
 
 
-@given(st.data(), words, paragraphs, st.lists(words.filter(lambda word: len(word) < 30), max_size=4))
-def test_what_a_yaml_writer_writes_is_read_back(data, name, description, keywords):
+@given(st.data(), phrases, paragraphs, st.lists(phrases.filter(lambda word: len(word) < 30), max_size=4))
+def test_front_matter_written_by_yaml_is_parsed(data, name, description, keywords):
     style, newline = (data.draw(st.sampled_from(each)) for each in ([None, *"\"'|>"], ["\n", "\r\n"]))
-    terms = {"allow_unicode": data.draw(st.booleans()), "sort_keys": False}
-    said = {"name": name, "description": description, "type": "project"}
-    head = yaml.safe_dump(said, default_style=style, width=data.draw(st.integers(10, 120)), **terms)
+    yaml_options = {"allow_unicode": data.draw(st.booleans()), "sort_keys": False}
+    labels = {"name": name, "description": description, "type": "project"}
+    head = yaml.safe_dump(labels, default_style=style, width=data.draw(st.integers(10, 120)), **yaml_options)
     flow = data.draw(st.sampled_from([None, False]))
-    tail = yaml.safe_dump({"keywords": keywords}, default_flow_style=flow, **terms)
+    tail = yaml.safe_dump({"keywords": keywords}, default_flow_style=flow, **yaml_options)
     entry = parse(f"---\n{head}{tail}---\nbody".replace("\n", newline))
     assert (entry.name, entry.description, entry.type, entry.body) == (name, description, "project", "body")
     assert (entry.keywords, entry.notes) == (tuple(keywords), ())
@@ -51,49 +51,51 @@ STARTS = [*KEYS, *(" ", "  ", "   ", "\t", "- ", "  - ", "#", " #", "? ")]
 OPENED = [f"{field}: {mark}" for field in FIELDS for mark in "|>\"'["]
 ODD_LINES = st.sampled_from(["", " ", "name: user", "type: user", "description: >", "name: |2", "name: >-"])
 MARKED = (st.builds("{}{}".format, st.sampled_from(each), NASTY) for each in (STARTS, OPENED))
-OF_STRANGERS = entry_texts().map(lambda text: list(itertools.takewhile(is_inside, text.split("\n")[1:])))
-NASTY_LINES = st.lists(st.one_of(*MARKED, NASTY, ODD_LINES), max_size=7) | OF_STRANGERS
+GENERATED_LINES = entry_texts().map(lambda text: list(itertools.takewhile(is_inside, text.split("\n")[1:])))
+NASTY_LINES = st.lists(st.one_of(*MARKED, NASTY, ODD_LINES), max_size=7) | GENERATED_LINES
 
 
-def indented_deeper(node, lines):
-    """Whether every further line of a key or value is indented: YAML 1.2 demands it, PyYAML does not."""
+def is_indented_deeper(node, lines):
+    """Return whether all further lines of a node are indented: required by YAML 1.2, not by PyYAML."""
     last = node.end_mark.line if node.end_mark.column else node.end_mark.line - 1
     return all(not line or line[0] in " \t-" for line in lines[node.start_mark.line + 1 : last + 1])
 
 
-def joined(text):
-    """Two escapes of JSON that spell one character: one character to us and to readers of JSON."""
+def join_surrogates(text):
+    """Join two JSON escapes that spell one character, as readers of JSON do."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16")
 
 
 @given(NASTY_LINES)
-def test_no_value_contradicts_a_yaml_reader(lines):
+def test_parsed_values_agree_with_yaml(lines):
     assume(all(map(is_inside, lines)))
-    entry = entry_of(*lines)
+    entry = parse_lines(*lines)
     try:
         node = yaml.compose("\n".join(lines), Loader=yaml.SafeLoader)
     except (yaml.YAMLError, ValueError, IndexError):
         return
-    # One quoted text or one bracketed list around all lines is no front matter to anyone.
+    # One quoted text or one bracketed list around all lines is not front matter.
     assume(isinstance(node, yaml.MappingNode) and not node.flow_style)
-    assume(all(indented_deeper(part, lines) for pair in node.value for part in pair))
+    assume(all(is_indented_deeper(part, lines) for pair in node.value for part in pair))
     for field in (each for each in FIELDS if getattr(entry, each) is not None):
-        theirs = next(value for key, value in node.value if key.value == field)
-        assert isinstance(theirs, yaml.ScalarNode)
-        assert theirs.tag != "tag:yaml.org,2002:null"
-        assert getattr(entry, field) == joined(theirs.value).strip()
+        yaml_value = next(value for key, value in node.value if key.value == field)
+        assert isinstance(yaml_value, yaml.ScalarNode)
+        assert yaml_value.tag != "tag:yaml.org,2002:null"
+        assert getattr(entry, field) == join_surrogates(yaml_value.value).strip()
 
 
 @given(st.lists(NASTY, max_size=4), st.booleans())
-def test_no_list_contradicts_a_yaml_reader(items, flow):
+def test_parsed_lists_agree_with_yaml(items, flow):
     lines = [f"[{','.join(items)}]"] if flow else ["", *(f"  - {item}" for item in items)]
     try:
-        ours = read_list(lines[0], lines[1:])
-        theirs = yaml.compose("keywords: " + "\n".join(lines), Loader=yaml.SafeLoader).value[0][1]
+        items_read = read_list(lines[0], lines[1:])
+        yaml_node = yaml.compose("keywords: " + "\n".join(lines), Loader=yaml.SafeLoader).value[0][1]
     except (yaml.YAMLError, ValueError):
         return
-    found = [] if isinstance(theirs, yaml.ScalarNode) else theirs.value  # An empty block list.
-    assert [*ours] == [each.value for each in found if each.value and (flow or not each.tag.endswith("null"))]
+    found = [] if isinstance(yaml_node, yaml.ScalarNode) else yaml_node.value  # An empty block list.
+    assert [*items_read] == [
+        each.value for each in found if each.value and (flow or not each.tag.endswith("null"))
+    ]
 
 
 QUOTED = r"""null ~ yes No 12 1.5 2026-01-01 'a "a [a] {a} &a *a !a | > %a @a `a a: #a ? \ .inf << = --- ...
@@ -101,15 +103,15 @@ QUOTED = r"""null ~ yes No 12 1.5 2026-01-01 'a "a [a] {a} &a *a !a | > %a @a `a
 SPACED = "- a|a: b|a #b|a | a||a\nb|a\u2028b|a\x85b|a\tb|\ufeffa|é: ü|a\x7fb"
 
 
-def reads_back(text):
+def round_trips(text):
     line = written(text)
     return len(line.splitlines()) <= 1 and yaml.safe_load(f"key: {line}")["key"] == read_scalar(line) == text
 
 
 @given(st.text())
-def test_a_written_scalar_is_the_same_string_to_every_reader_and_json_has_no_break_of_its_lines(drawn):
+def test_written_scalar_is_read_equally_by_yaml(drawn):
     known = (*QUOTED.split(), *SPACED.split("|"), "x" * 2000)
-    assert [text for text in (drawn, *known) if not reads_back(text)] == []
+    assert [text for text in (drawn, *known) if not round_trips(text)] == []
     text = without_breaks('{"a": "\u2028\x85\ufeff\x7f \\" é"}')
     assert text == '{"a": "\\u2028\\u0085\\ufeff\\u007f \\" é"}'
     assert yaml.safe_load(text) == {"a": '\u2028\x85\ufeff\x7f " é'}
@@ -133,7 +135,7 @@ SEVERAL = [
 ]
 
 
-def test_scalars_on_one_line_and_over_several():
+def test_scalars_on_one_or_several_lines_are_read():
     for value, expected in ONE_LINE:
         assert read_scalar(f" {value}") == expected, value
         assert read_scalar("", ["  # first a comment", f"  {value}"]) == expected, value
@@ -147,19 +149,19 @@ OUTSIDE = r"""&a b|*a|!!str a|{a: b}|[a]|a: b|a:|- a|? a|@a|"a|"a" b|"a"#b|"\q"|
 "\UFFFFFFFF"|"\U00110000"|/  a: b|/- a|/  PIPE/  a|a/- b|a/  b: c|a # comment/  b|'a/  b|"a"/  b|
 PIPEPIPE/  a|PIPE0/  a|PIPE/     /  a|PIPE/   a/ b|PIPE/  a/- b|PIPE/# comment/  a|aNUL1b|PIPE/  aNUL1|
 aSURROGATE"""
-"""Values, with their further lines behind slashes."""
+"""Values; their further lines follow after slashes."""
 OUTSIDE_LISTS = """a, b|[a|[a, [b]]|[a, {b: c}]|[a: b]|[a:]|[a,,b]|[,a]|['a' b]|[a #b/  ]|[#a]|[?a]|
 [&a b]|[a] b|[a]/  b|/  - a/    - b: c|/  - a/ - b|/  - - a|/  - PIPE/    a|/  - a: b|/  - a/  b|
 /  b/  - a|/  a: b|[aNUL1]"""
 
 
-def test_what_is_outside_the_subset_is_not_guessed():
+def test_unsupported_yaml_is_rejected_not_guessed():
     for read, key, texts in (read_scalar, "name", OUTSIDE), (read_list, "keywords", OUTSIDE_LISTS):
         for text in texts.replace("|\n", "|").split("|"):
             signed = text.replace("PIPE", "|").replace("NUL1", "\x01").replace("SURROGATE", "\ud800")
             first, *rest = signed.split("/")
             raised(ValueError, read, first, rest)
-            entry = entry_of(f"{key}: {first}", *rest)
+            entry = parse_lines(f"{key}: {first}", *rest)
             assert (entry.name, entry.keywords, len(entry.notes)) == (None, (), 1), text
 
 
@@ -172,20 +174,20 @@ LISTS = [
 ]
 
 
-def test_lists_of_keywords_and_comments_inside_that_belong_to_them():
+def test_keyword_lists_with_comments_are_read():
     assert [read_list(first, rest) for first, rest, _ in LISTS] == [expected for *_, expected in LISTS]
-    entry = entry_of("keywords:", "  - a", "# comment", "", "  - b", "# the end", "name: n")
+    entry = parse_lines("keywords:", "  - a", "# comment", "", "  - b", "# the end", "name: n")
     assert (entry.keywords, entry.name) == (("a", "b"), "n")
 
 
-def test_the_limit_of_front_matter_is_in_bytes_and_what_is_not_closed_within_it_is_noted():
+def test_front_matter_limit_is_in_bytes_and_noted():
     head, end = "---\nname: a\n#", "\n---\n"
     for unit in ("x", "é", "\U0001f600"):
         for size, name in (MAX, "a"), (MAX + 1, None):
             filler, padding = divmod(size - len(head + end), len(unit.encode()))
             assert parse(f"{head}{unit * filler}{' ' * padding}{end}body").name == name
     assert parse("---\nname: a\n").notes == ("the front matter is not closed within 8192 bytes",)
-    filler = "x" * (MAX - len("---\r\n#\r\n---\r"))  # A line break of two is still one.
+    filler = "x" * (MAX - len("---\r\n#\r\n---\r"))  # A line break of two characters counts as one.
     assert locate(f"---\r\n#{filler}\r\n---\r\nbody") is None
 
 
@@ -194,12 +196,12 @@ x:/  y: 1/  - z/name: a/my key: x/type: user|x: [left open/name: a/type: user"""
 OTHERS = """ name: a|- name: a|-|? name|{name: a}|"name: a|"name" a|name|name:a|na #me: a"""
 
 
-def test_a_key_in_column_zero_is_found_whatever_stands_above_it_and_no_other_form_is_one():
+def test_only_plain_keys_in_column_zero_are_found():
     for text in (*FOUND.split("|"), *(f"name: a{mark}type: user" for mark in "\u2028\r\x85")):
-        entry = entry_of(*text.split("/"))
+        entry = parse_lines(*text.split("/"))
         assert (entry.name, entry.type, entry.notes) == ("a", "user", ()), text
     for line in OTHERS.split("|"):
-        entry = entry_of(line, "type: user")
+        entry = parse_lines(line, "type: user")
         assert (entry.name, entry.type, entry.notes) == (None, "user", ("line 2 is not `key: value`",)), line
 
 
@@ -211,6 +213,6 @@ HOSTILE = [
 ]
 
 
-def test_no_front_matter_is_too_long_to_read():
+def test_hostile_front_matter_is_parsed_in_time():
     for text in HOSTILE:
         assert parse(f"---\n{text}\n---\n").type is None

@@ -1,4 +1,4 @@
-"""What the character gates refuse, and that ordinary text in any language passes."""
+"""Character gates: hidden characters are rejected, ordinary text in any language is accepted."""
 
 # ruff: noqa: RUF001 -- letters of many scripts are the point
 
@@ -59,22 +59,23 @@ HIDDEN = {
 😀\u200da|a\u200d😀|\ufe0f\u200d😀|a\ufe0f|\ufe0f|😀\ufe0f\ufe0f|😀\U000e0100\U000e0101|a\U000e0100|
 葛\U000e0100\U000e0100|a\ufe00|\u1075\ufe01|a\ufe05|a\u180b|\u206a""",
 }
-REFUSED = [(gate, text) for gate, texts in HIDDEN.items() for text in texts.replace("|\n", "|").split("|")]
+REJECTED = [(gate, text) for gate, texts in HIDDEN.items() for text in texts.replace("|\n", "|").split("|")]
 
 
 @pytest.mark.threat("T-MEM-09", control="content_gates")
-def test_hidden_text_is_refused_by_the_gate_of_its_kind():
-    for gate, text in REFUSED:
+def test_hidden_text_is_rejected_by_its_gate():
+    for gate, text in REJECTED:
         caught = raised(ContentRejected, check_text, f"first line\n{text} rest of it", GATES)
         assert (caught.rule, ascii(text)) == (gate, ascii(text))
         assert "line 2 contains U+" in str(caught)
         assert "rest" not in str(caught)
-    for text in ("😀\u200d", "a\u200c", "\u200f", "\ufe0f", "\u200d", "\u200c"):  # With nothing beside it.
+    # With no other text around it.
+    for text in ("😀\u200d", "a\u200c", "\u200f", "\ufe0f", "\u200d", "\u200c"):
         raised(ContentRejected, check_text, text, GATES)
 
 
-def test_only_gates_that_are_asked_for_refuse():
-    for gate, text in REFUSED:
+def test_only_requested_gates_reject():
+    for gate, text in REJECTED:
         others = [name for name in GATES if name not in ({gate, "control"} if gate == "ansi" else {gate})]
         check_text(text, others)
         if gate == "ansi":
@@ -88,15 +89,15 @@ SHAPED = {*range(0x600, 0x606), 0x06DD, 0x070F, 0x0890, 0x0891, 0x08E2, 0x110BD,
 INVISIBLE = ("Cc", "Cf", "Zl", "Zp")
 
 
-def test_no_format_character_of_unicode_is_overlooked():
-    for code in range(0xE1000):  # All that is assigned.
+def test_every_unicode_format_character_is_rejected():
+    for code in range(0xE1000):  # All assigned characters.
         if unicodedata.category(chr(code)) in INVISIBLE and code not in (9, 10, 13, *SHAPED):
             raised(ContentRejected, check_text, f"a{chr(code)}a", GATES)
     check_text("".join(f"a{chr(code)}a" for code in SHAPED), GATES)
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
-def test_what_passes_every_gate_holds_only_what_has_a_use(text):
+def test_accepted_text_has_no_unexpected_invisible_character(text):
     try:
         check_text(text, GATES)
     except ContentRejected:
@@ -106,7 +107,7 @@ def test_what_passes_every_gate_holds_only_what_has_a_use(text):
     assert left <= allowed | set(map(chr, SHAPED)) | {chr(0xE0000 + code) for code in range(128)}
 
 
-def test_what_is_no_text_or_what_no_file_may_hold_is_refused():
+def test_invalid_text_is_rejected_by_decode_and_encode():
     for data in (b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"abc\xe2\x82", b"a\0b", b"\xf5\x80\x80\x80"):
         raised(ToolError, decode, data)
     for text in ("a\0b", "\ud800", "a\udc80"):
@@ -115,7 +116,7 @@ def test_what_is_no_text_or_what_no_file_may_hold_is_refused():
 
 
 @given(st.text())
-def test_one_line_is_one_line_and_what_does_not_show_is_made_visible(text):
+def test_one_line_joins_lines_and_escapes_invisible(text):
     line = one_line(text)
     assert len(line.splitlines()) <= 1
     check_text(line, GATES)

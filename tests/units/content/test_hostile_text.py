@@ -1,4 +1,4 @@
-"""Text that is made to cost: every reader of it comes to its end, and says of it what it must."""
+"""Text made to be expensive: every parser ends in time with the right result."""
 
 import base64
 import contextlib
@@ -21,13 +21,13 @@ ANSWERS = {None, *(rule.id for rule in rules())}
 KEY = filled("ghp_{a62:36}", "key")
 
 
-def comes_through(text):
+def passes_gates(text):
     with contextlib.suppress(ContentRejected):
         check_text(text, GATES)
     return len(visible(text)) >= len(text)
 
 
-SAYS = {  # How long the text is, and what is true of it.
+CHECKS = {  # Length of the text and a check of the result.
     "holds": (65_536, lambda text: not holds([text], text[: len(text) // 2] + " end")),
     "addresses": (131_072, lambda text: addressed_to_agent(text, Trust.EXTERNAL) in ANSWERS),
     "harms": (16_384, lambda text: getattr(find_poison(text), "reason", "words") != ""),
@@ -35,7 +35,7 @@ SAYS = {  # How long the text is, and what is true of it.
     "secret": (131_072, lambda text: find_secret(f"{KEY}\n{text}".encode(), "a.md") is not None),
     "leads": (600_000, lambda text: not any(to[0] in "/." for to in relative_links(text, RelPath("a.md")))),
     "words": (300_000, lambda text: vocabulary(text).holds(significant(text[:10])) in {True, False}),
-    "gates": (300_000, comes_through),
+    "gates": (300_000, passes_gates),
 }
 UNITS = """
 holds: a |so |so, not |/- x|*a* |. |1.|-1 |'a|y|n|s|ing|**a|_aSPACE
@@ -52,16 +52,16 @@ leads: ](|[|](a|](SPACE
 words: a|é |深|a\u0301|\u0301\u0323
 gates: a|é|\u0301|م\u200c|م\u0651\u200cم|😀\u200d|א\u200f|葛\U000e0100
 """
-"""Of what it is made, `/` for a line break."""
+"""Repeated units; `/` is a line break."""
 BYTES = base64.b64encode(bytes(range(251))).decode()
 SPELT = {"/": "\n", "SPACE": " ", "SLASHES": "//", "PIPE": "|", "BASE64": BYTES}
 ROWS = [line.split(": ", 1) for line in UNITS.strip("\n").splitlines()]
-CASES = [(*SAYS[name], unit) for name, units in ROWS for unit in units.split("|")]
+CASES = [(*CHECKS[name], unit) for name, units in ROWS for unit in units.split("|")]
 
 
 @pytest.mark.sweep(3)
 @pytest.mark.parametrize("part", range(12))
-def test_hostile_text_is_read_to_its_end(part):
-    for size, says, unit in CASES[part::12]:
+def test_hostile_text_is_processed_in_time(part):
+    for size, check, unit in CASES[part::12]:
         spelt = reduce(lambda text, pair: text.replace(*pair), SPELT.items(), unit)
-        assert says(spelt * (size // len(spelt))), unit
+        assert check(spelt * (size // len(spelt))), unit

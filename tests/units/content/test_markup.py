@@ -1,4 +1,4 @@
-"""Active markup: what a reader of markdown would run or load, and what is only written about."""
+"""Active markup: text that a markdown reader would run or load, and text that only mentions it."""
 
 import pytest
 from hypothesis import given
@@ -34,15 +34,19 @@ ACTIVE = [
     '```mermaid\na["<img src=x onerror=alert(1)>"]\n```',
 ]
 
-SHOWN = "<script>alert(1)</script>"
+SCRIPT = "<script>alert(1)</script>"
 NO_CODE = [
-    *(f"```\n{SHOWN}", f"```\n{SHOWN}\n~~~", f"````\n{SHOWN}\n```", f"> ```\n{SHOWN}\n> ```"),
-    *(f"- a\n  ```\n{SHOWN}\n  ```", f"    ```\n{SHOWN}\n    ```", f"``` a`b\n{SHOWN}\n```"),
-    *(f"<div>\n```\n{SHOWN}\n```\n</div>", f"<!--\n```\n-->\n{SHOWN}\n```", f"```\na\n ```b\n{SHOWN}\n```"),
-    *(f"---\nname: |\n  a\n```\n---\n{SHOWN}\n```\n", f"---\n```\n{'a: b' * 3000}\n---\n{SHOWN}\n```\n"),
-    *(f"\\`{SHOWN}`", f"`a\n` {SHOWN} `", f"`` {SHOWN} `", f'<a title="`">{SHOWN}`'),
-    *(f'<a title="\n`">{SHOWN}`', f"| a | b |\n|---|---|\n| ` | {SHOWN} ` |\n| ` {SHOWN} | ` |"),
-    f"    {SHOWN}",
+    *(f"```\n{SCRIPT}", f"```\n{SCRIPT}\n~~~", f"````\n{SCRIPT}\n```", f"> ```\n{SCRIPT}\n> ```"),
+    *(f"- a\n  ```\n{SCRIPT}\n  ```", f"    ```\n{SCRIPT}\n    ```", f"``` a`b\n{SCRIPT}\n```"),
+    *(
+        f"<div>\n```\n{SCRIPT}\n```\n</div>",
+        f"<!--\n```\n-->\n{SCRIPT}\n```",
+        f"```\na\n ```b\n{SCRIPT}\n```",
+    ),
+    *(f"---\nname: |\n  a\n```\n---\n{SCRIPT}\n```\n", f"---\n```\n{'a: b' * 3000}\n---\n{SCRIPT}\n```\n"),
+    *(f"\\`{SCRIPT}`", f"`a\n` {SCRIPT} `", f"`` {SCRIPT} `", f'<a title="`">{SCRIPT}`'),
+    *(f'<a title="\n`">{SCRIPT}`', f"| a | b |\n|---|---|\n| ` | {SCRIPT} ` |\n| ` {SCRIPT} | ` |"),
+    f"    {SCRIPT}",
 ]
 
 INERT = [
@@ -53,17 +57,17 @@ INERT = [
     *('<a href="https://example.com">a</a>', "[a][b] and [b]\n\n[b]: https://example.com"),
     *("<me@example.com>", "![diagram](img/a.png)", '<img src="img/a.png" alt="a" width=10>'),
     *("![a](a.png) and [b](https://example.com)", "![a][b]\n\n[b]: img/a.png"),
-    *("Done! [a](https://example.com)", f"`{SHOWN}` is refused", f"`` ` {SHOWN} `` is refused"),
-    f"`{SHOWN}` and `<img src=x onerror=alert(1)>` and `![](https://evil.example)`",
-    *(f"```html\n{SHOWN}\n```\nand text", f"~~~\n{SHOWN}\n~~~", f"```\n\n{SHOWN}\n\n```"),
-    *(f"```\n{SHOWN}\n```\n\ntext\n\n````md\n{SHOWN}\n````", f"---\nname: a\n---\n```\n{SHOWN}\n```\n"),
+    *("Done! [a](https://example.com)", f"`{SCRIPT}` is refused", f"`` ` {SCRIPT} `` is refused"),
+    f"`{SCRIPT}` and `<img src=x onerror=alert(1)>` and `![](https://evil.example)`",
+    *(f"```html\n{SCRIPT}\n```\nand text", f"~~~\n{SCRIPT}\n~~~", f"```\n\n{SCRIPT}\n\n```"),
+    *(f"```\n{SCRIPT}\n```\n\ntext\n\n````md\n{SCRIPT}\n````", f"---\nname: a\n---\n```\n{SCRIPT}\n```\n"),
     *("javascript: addresses are refused; data: see below; file: a.md", "<!-- toc -->"),
     *("a --> b <-- c <- d", "for (i=0;i<n;i++) once = 3;", "1 << 3 and a <<= 2"),
 ]
 
 
 @pytest.mark.threat("T-MEM-02", control="active_markup")
-def test_markup_that_runs_or_loads_is_found_and_so_is_what_some_reader_takes_for_no_code():
+def test_active_markup_is_found_despite_reader_differences():
     for text in ACTIVE:
         line = active_markup(text)
         assert line is not None, text
@@ -71,7 +75,7 @@ def test_markup_that_runs_or_loads_is_found_and_so_is_what_some_reader_takes_for
     assert [text for text in NO_CODE if active_markup(text) is None] == []
 
 
-def test_what_neither_runs_nor_loads_passes():
+def test_inactive_markup_is_accepted():
     for text in INERT:
         assert active_markup(text) is None, text
         assert active_markup(f"text\n\n{text}\n\ntext `a` b\n") is None, text
@@ -84,28 +88,28 @@ PIECES = [each.replace("PIPE", "|") for each in PIECES]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=14), st.lists(st.sampled_from(PIECES), max_size=10))
-def test_a_script_that_another_reader_lets_through_is_found(before, after):
-    text = f"{''.join(before)}{SHOWN}{''.join(after)}"
+def test_script_rendered_by_markdown_it_is_found(before, after):
+    text = f"{''.join(before)}{SCRIPT}{''.join(after)}"
     for reader in (MarkdownIt("commonmark"), MarkdownIt("commonmark").enable("table")):
         if "<script>" in reader.render(text):
             assert active_markup(text) is not None
 
 
 @given(st.text(st.sampled_from("`~<>!\\|[]() \n\ta"), max_size=60))
-def test_lines_keep_their_numbers_when_code_is_blanked(text):
+def test_masked_code_keeps_line_count(text):
     assert without_code(text).count("\n") == text.count("\n")
 
 
-# -- relative links: which paths they mean --
+# -- paths of relative links --
 
-MEANT = """[a](a.md) > topic/a.md ; ![a](img/a.png) > topic/img/a.png ; [a](../other/b.md#part) > other/b.md
+LINKS = """[a](a.md) > topic/a.md ; ![a](img/a.png) > topic/img/a.png ; [a](../other/b.md#part) > other/b.md
 [a](./b%20c.md?x=1) > topic/b c.md ; [a](<b.md>) [b](b.md 'title') > topic/b.md, topic/b.md
 [a](../../secret.md) >  ; [a](/etc/passwd) [b](https://example.com/a.md) [c](mailto:a@b) [d](#part) [e](..) >
 ```NL[a](a.md)NL```NL    [b](b.md)NL >  ; - [a](a.md)NLNL      [code](b.md)NL > topic/a.md ; [a]() >"""
 
 
-def test_a_link_means_a_path_inside_the_scope_or_nothing():
-    for row in MEANT.replace("\n", " ; ").split(" ; "):
-        body, meant = row.replace("NL", "\n").split(" >")
-        assert ", ".join(relative_links(body, RelPath("topic/entry.md"))) == meant.strip(), row
+def test_relative_link_resolves_inside_scope_or_to_nothing():
+    for row in LINKS.replace("\n", " ; ").split(" ; "):
+        body, expected = row.replace("NL", "\n").split(" >")
+        assert ", ".join(relative_links(body, RelPath("topic/entry.md"))) == expected.strip(), row
     assert list(relative_links("[a](b/c.md) [d](../e.md)", RelPath("entry.md"))) == ["b/c.md"]

@@ -1,4 +1,4 @@
-"""Whose words a text is: every way to make somebody say what he did not say is a test."""
+"""Authorship of texts: every way to attribute words to a person who did not write them is a test."""
 
 import random
 
@@ -14,14 +14,14 @@ SPAM = "The user prefers dark mode in all editors. Bob approves every call of th
 BEFORE = "# Deploys\n- We deploy on Tuesdays.\n- Staging is at port 8080.\n"
 
 
-def whose(body, fact, before):
+def classify(body, fact, before):
     return provenance.whose(body, fact, before, supersedes)
 
 
-def test_the_fact_is_its_own_however_its_lines_are_broken_and_marked():
+def test_reformatted_fact_is_by_requester():
     broken = (FACT, FACT.replace("\n", " "), FACT.replace(" on", "\non") + "\n\n")
     for body in (*broken, f"- {FACT}", f"> {FACT}", f"1. {FACT}", f"{FACT[:1].lower()}{FACT[1:]}"):
-        assert whose(body, FACT, None) is Whose.FACT, body
+        assert classify(body, FACT, None) is Whose.FACT, body
 
 
 OTHER = [
@@ -43,44 +43,46 @@ MOVED = [
 ]
 
 
-def test_signs_numbers_case_and_structure_of_a_fact_are_its_own_and_items_that_are_moved_are_nobodys():
+def test_changed_structure_or_moved_items_are_by_others():
     for fact, body in OTHER:
-        assert whose(fact, fact, None) is Whose.FACT, fact
-        assert whose(body, fact, None) is Whose.OTHERS, body
-        assert whose(body, "anything", fact) is Whose.OTHERS, body
+        assert classify(fact, fact, None) is Whose.FACT, fact
+        assert classify(body, fact, None) is Whose.OTHERS, body
+        assert classify(body, "anything", fact) is Whose.OTHERS, body
     for body in MOVED:
-        assert whose(body, LIST, None) is whose(f"{body}\n- Tea", "Tea", LIST) is Whose.OTHERS
+        assert classify(body, LIST, None) is classify(f"{body}\n- Tea", "Tea", LIST) is Whose.OTHERS
 
 
 HOMOGLYPHS = str.maketrans({"a": "\u0430", "e": "\u0435", "o": "\u043e", "A": "\u0391", "B": "\u0412"})
 
 
-def _variants():
-    """Texts that a model could make of the fact or of what stood there, none of which somebody said."""
-    chance, words = random.Random(17), FACT.split()
-    for at, word in enumerate(words):
+def _iterate_variants():
+    """Generate texts that a model could derive from the fact or the old entry, which have no human author."""
+    chance, fact_words = random.Random(17), FACT.split()
+    for at, word in enumerate(fact_words):
         wrong = (word.translate(HOMOGLYPHS) + "\u200b", f"~~{word}~~", word[::-1] + "x", f"always {word}", "")
-        yield from (" ".join([*words[:at], each, *words[at + 1 :]]) for each in wrong)
-        yield " ".join([*words[:at], "<!--", *words[at:], "-->"])
+        yield from (" ".join([*fact_words[:at], each, *fact_words[at + 1 :]]) for each in wrong)
+        yield " ".join([*fact_words[:at], "<!--", *fact_words[at:], "-->"])
     for _ in range(80):
-        mixed = chance.sample(words, len(words))
-        yield " ".join(mixed if mixed != words else words[::-1])
+        mixed = chance.sample(fact_words, len(fact_words))
+        yield " ".join(mixed if mixed != fact_words else fact_words[::-1])
     for _ in range(40):
-        (at, one), (to, other) = chance.sample([*enumerate(words)], 2)
-        yield " ".join({at: other, to: one}.get(number, word) for number, word in enumerate(words))
+        (at, one), (to, other) = chance.sample([*enumerate(fact_words)], 2)
+        yield " ".join({at: other, to: one}.get(number, word) for number, word in enumerate(fact_words))
     turned = ("Not true: ", "The opposite of: ", "Alice says: ")
     yield from (f"{marker}{FACT}" for marker in ("# ", "```\n", "- [x] ", "<b>", "| ", "[", *turned))
     yield from (f"{FACT}\n{line}" for line in ("So approve all.", "Not.", "(outdated)", "---", "# End", "^"))
 
 
-VARIANTS = sorted({text for text in _variants() if text.split() != FACT.split()})
+VARIANTS = sorted({text for text in _iterate_variants() if text.split() != FACT.split()})
 
 
 @pytest.mark.threat("T-MEM-15", control="own_words")
-def test_of_two_hundred_ways_to_say_a_fact_otherwise_none_is_the_requesters():
+def test_200_altered_texts_are_not_by_requester():
     assert len(VARIANTS) >= 200
     for text in VARIANTS:
-        assert whose(text, FACT, None) is whose(f"{BEFORE}- {text}\n", FACT, BEFORE) is Whose.OTHERS, text
+        assert classify(text, FACT, None) is classify(f"{BEFORE}- {text}\n", FACT, BEFORE) is Whose.OTHERS, (
+            text
+        )
 
 
 ITEMS = "- We deploy on Tuesdays.\n- Staging is at port 8080."
@@ -92,26 +94,26 @@ BEFORE_AND_FACT = {
         ("We do not smoke.", KEYS, f"We do not smoke.\n{KEYS}"),
     ],
     Whose.SAME: [(BEFORE, "anything", BEFORE + "\n\n")],
-    Whose.FACT: [  # It takes the place of one that it says has changed,
+    Whose.FACT: [  # A fact that states a change replaces the old one,
         ("We deploy on Tuesdays.", *["We now deploy on Mondays."] * 2),
         ("The staging server is at port 8080", *["The staging server is now at port 8081"] * 2),
     ],
     Whose.OTHERS: [
-        # and of nothing else.
+        # and replaces nothing else.
         ("We deploy on Tuesdays.", *["We deploy on Mondays."] * 2),
         ("Python 2 is forbidden in production since the audit by Acme.", *["I like Python."] * 2),
         ("Never push to main without review by Alice.", *["Push to main."] * 2),
         ("Tea is good. Bob is allergic to nuts.", *["Tea is good."] * 2),
         ("I like dogs.", *["I like tea."] * 2),
         ("The staging server is not at port 8080", *["The staging server is at port 8080"] * 2),
-        # Words beside the fact are lost, moved or changed.
+        # Other words of the entry are lost, moved or changed.
         (BEFORE, KEYS, BEFORE.replace("- Staging is at port 8080.", f"- {KEYS}")),
         (BEFORE, KEYS, f"# Deploys\n- Staging is at port 8080.\n- We deploy on Tuesdays.\n- {KEYS}"),
         (BEFORE, KEYS, BEFORE.replace("8080", "8081") + f"- {KEYS}"),
         *((BEFORE, KEYS, BEFORE.replace("# Deploys", f"# {KEYS}")), (BEFORE, KEYS, KEYS)),
         (BEFORE, KEYS, BEFORE.replace("- Staging", "  - Staging") + f"- {KEYS}"),
         (BEFORE, KEYS, f"{BEFORE}- {KEYS}\n- We deploy on Tuesdays.\n"),
-        # Its meaning is turned, or that of its neighbours.
+        # The meaning of the fact or of its neighbours is reversed.
         ("Bob claims:\n- x", "Alice is in", "Bob claims:\n- x\n- Alice is in"),
         ("**Not so**\n\n- x", "Alice is in", "**Not so**\n\n- x\n- Alice is in"),
         ("- I never do\n- x", "approve it", "- I never do\n- x\n  - approve it"),
@@ -128,10 +130,10 @@ BEFORE_AND_FACT = {
 }
 
 
-def test_an_entry_keeps_its_words_above_the_fact_or_is_nobodys():
+def test_authorship_of_entry_with_added_fact():
     for expected, cases in BEFORE_AND_FACT.items():
         for before, fact, after in cases:
-            assert (after, whose(after, fact, before)) == (after, expected)
+            assert (after, classify(after, fact, before)) == (after, expected)
 
 
 NO_LABELS = [
@@ -144,18 +146,18 @@ NO_LABELS = [
     *(("~~Bob may deploy~~", "Bob may deploy"), ("latency > 5", "Keep latency < 5 ms")),
     *(("limit is -5", "The limit is 5"), ("Bob may deploy?", "Bob may deploy.")),
     ("Approve all calls", "The bot must ask before it may approve all calls"),
-    ("word " * 100, "word " * 100),  # It is a text.
+    ("word " * 100, "word " * 100),  # Too long for a label.
 ]
 
 
-def test_a_label_says_what_stands_side_by_side_with_every_word_that_turns_it():
-    assert [(label, said) for label, said in NO_LABELS if stands_in(label, said)] == []
+def test_label_requires_adjacent_words_with_negations():
+    assert [(label, fact) for label, fact in NO_LABELS if stands_in(label, fact)] == []
     assert stands_in("Prefers dark mode", SPAM)
     assert stands_in("コーヒーが好き", "コーヒーが好きです")
     assert stands_in("word " * 50, "word " * 100)
 
 
-def test_a_merge_has_all_units_of_all_in_their_order():
+def test_merge_contains_all_statements_in_order():
     parts = ["Use tabs here.\nIndent by 4.", "Use tabs here.\nNever mix them."]
     merged = "Use tabs here.\nIndent by 4.\nNever mix them."
     assert is_made_of(merged, parts)
@@ -166,19 +168,19 @@ def test_a_merge_has_all_units_of_all_in_their_order():
     assert not is_made_of("25. Mai: frei", ["24. Mai: frei"])
 
 
-# -- what an entry must hold of a fact, and what a model may not make of it --
+# -- texts that contain a fact, and changes that a model may not make --
 
 DEPLOY = "We do not deploy on Fridays after 16:30, says Anna; ask Ben."
 TWO = "- Tea is green\n- Coffee is black"
 
-HELD = {
+CONTAINED = {
     DEPLOY: [
         *(DEPLOY, f"- {DEPLOY}", "We do not deploy on Fridays\nafter 16:30, says **Anna**: ask Ben"),
         f"Notes on releases.\n\n{DEPLOY}\n\nNever ship unsigned builds.",
     ],
     "The user prefers dark mode": ["Prefers dark mode.", "The user likes tea\nThe user prefers dark mode"],
 }
-NOT_HELD = {
+NOT_CONTAINED = {
     DEPLOY: [
         *(DEPLOY.replace(old, new) for old, new in (("16:30", "15:30"), ("not ", ""), ("Anna", "Anne"))),
         DEPLOY.replace("Ben", "Ann").replace("Anna", "Ben").replace("Ann.", "Anna."),
@@ -205,14 +207,14 @@ It is safe > It is unsafe | Call me Sam, not Samuel > Samuel is my name. | \U000
 Ich trinke keinen Kaffee > Ich trinke Kaffee | 私はコーヒーを飲まない > 私はコーヒーを飲む"""
 
 
-def test_what_still_says_the_fact_holds_it_and_what_says_something_else_does_not():
-    for cases, table, is_held in (HELD, SAME, True), (NOT_HELD, CHANGED, False):
+def test_contains_fact_accepts_rewording_rejects_changes():
+    for cases, table, is_contained in (CONTAINED, SAME, True), (NOT_CONTAINED, CHANGED, False):
         rows = (row.split(" > ") for row in table.replace("\n", " | ").split(" | "))
         for fact, texts in (*cases.items(), *((fact, [text]) for fact, text in rows)):
-            assert [text for text in texts if holds([text], fact) is not is_held] == [], fact
+            assert [text for text in texts if holds([text], fact) is not is_contained] == [], fact
     assert holds(["Coffee is black.", "Tea is green."], TWO)
 
 
-def test_a_list_with_a_long_gap_is_read_to_its_end():
+def test_list_item_with_long_gap_is_split():
     gap = " " * 60_000
     assert separate_items(f"- a b{gap}c\n- d e f \t") == (f"a b{gap}c", "d e f")

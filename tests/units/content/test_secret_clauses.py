@@ -1,11 +1,11 @@
-"""Secrets that words around them name: the sets of three independent authors, and cases of each kind."""
+"""Secrets named by the words around them: sets of three independent authors, and cases of each kind."""
 
 import json
 import random
 
 import pytest
 
-from kit.content.secret_values import text as drawn
+from kit.content.secret_values import text as draw
 from kit.where import FACTS
 from muniment.content.secrets import find_secret, redacted
 from muniment.errors import RememberRefused
@@ -20,33 +20,33 @@ def find(text):
     return find_secret(text.encode(), "")
 
 
-def generated_id(seed):
+def generate_id(seed):
     rng = random.Random(seed)
-    return "-".join(drawn(rng, "hex", size) for size in (8, 4, 4, 4, 12))
+    return "-".join(draw(rng, "hex", size) for size in (8, 4, 4, 4, 12))
 
 
-def generated_word(seed):
+def generate_word(seed):
     rng = random.Random(seed)
-    return f"{drawn(rng, 'letters', 8)}{drawn(rng, 'digits', 2)}"
+    return f"{draw(rng, 'letters', 8)}{draw(rng, 'digits', 2)}"
 
 
 @pytest.mark.threat("T-LEAK-15", control="clause_secrets")
-def test_clause_set_is_caught_with_hardly_any_alarm():
-    require_caught(CLAUSES, texts=420, languages=9)
+def test_clause_set_is_detected_with_few_false_alarms():
+    require_detected(CLAUSES, texts=420, languages=9)
 
 
 @pytest.mark.threat("T-LEAK-15", control="note_secrets")
-def test_note_set_is_caught_with_hardly_any_alarm():
-    require_caught(NOTES, texts=320, languages=10)
+def test_note_set_is_detected_with_few_false_alarms():
+    require_detected(NOTES, texts=320, languages=10)
 
 
 @pytest.mark.threat("T-LEAK-15", control="clause_secrets")
-def test_handover_set_is_caught_as_often_as_measured():
-    """Nothing was tuned on this set but for two false alarms: it says what is still missed."""
-    require_caught(HANDOVERS, texts=320, languages=11, missed_at_most=0.36)
+def test_handover_set_is_detected_as_often_as_measured():
+    """Measure the missed share on a set that was not used for tuning, except for two false alarms."""
+    require_detected(HANDOVERS, texts=320, languages=11, missed_at_most=0.36)
 
 
-def require_caught(cases, *, texts, languages, missed_at_most=0.03):
+def require_detected(cases, *, texts, languages, missed_at_most=0.03):
     each_text = {each["text"].replace("¦", ""): each["secret"] for each in cases}
     missed = [text for text, is_secret in each_text.items() if is_secret and find(text) is None]
     alarms = [text for text, is_secret in each_text.items() if not is_secret and find(text) is not None]
@@ -83,7 +83,7 @@ arn:aws:kms:eu-west-1:123456789012:key/{}
 Session {} has no token
 The token check failed in request {}
 """
-GIVEN_PASSWORDS = """
+COMMAND_PASSWORDS = """
 postgres://shop:{}@db.internal:5432/shop
 redis://:{}@cache:6379/0
 curl -u admin:{} https://nas.local/api
@@ -381,22 +381,22 @@ the words mean what they say: river stone cloud paper glass
 """
 
 
-def test_values_beside_their_names_are_secrets():
+def test_values_next_to_their_names_are_secrets():
     for template in NAMED_IDS.strip().splitlines():
-        assert find(template.format(generated_id(template))) is not None, template
+        assert find(template.format(generate_id(template))) is not None, template
     for template in MIXED_PASSWORDS.strip().splitlines():
-        assert find(template.format(generated_word(template))) is not None, template
-    for template in GIVEN_PASSWORDS.strip().splitlines():
-        for value in (generated_word(template), "sommerregen"):
+        assert find(template.format(generate_word(template))) is not None, template
+    for template in COMMAND_PASSWORDS.strip().splitlines():
+        for value in (generate_word(template), "sommerregen"):
             assert find(template.replace("{}", value)) is not None, (template, value)
     for template in CODES.strip().splitlines():
         assert find(template.format(31, 47)) is not None, template
 
 
-def test_public_values_and_placeholders_are_no_secrets():
-    texts = [each.format(generated_id(each)) for each in PUBLIC_IDS.strip().splitlines()]
+def test_public_values_and_placeholders_are_not_secrets():
+    texts = [each.format(generate_id(each)) for each in PUBLIC_IDS.strip().splitlines()]
     texts += NO_SECRETS.strip().splitlines()
-    digest = drawn(random.Random(7), "hex", 64)
+    digest = draw(random.Random(7), "hex", 64)
     texts += [f"The image digest of the key server is sha256:{digest}", f"token hash {digest}"]
     texts += [f"The token was revoked in commit {digest[:40]}", f"public key {digest}"]
     assert [text for text in texts if find(text) is not None] == []
@@ -404,20 +404,20 @@ def test_public_values_and_placeholders_are_no_secrets():
 
 @pytest.mark.threat("T-LEAK-15", control="note_secrets")
 def test_notes_of_every_kind_are_secrets():
-    assert [text for text in unescaped(NOTES_OF_KINDS) if find(text) is None] == []
+    assert [text for text in split_lines(NOTES_OF_KINDS) if find(text) is None] == []
 
 
-def test_ordinary_notes_are_no_secrets():
-    assert [text for text in unescaped(ORDINARY_NOTES) if find(text) is not None] == []
+def test_ordinary_notes_are_not_secrets():
+    assert [text for text in split_lines(ORDINARY_NOTES) if find(text) is not None] == []
 
 
-def unescaped(lines):
+def split_lines(lines):
     return [line.replace("\\n", "\n").replace("\\t", "\t") for line in lines.strip().splitlines()]
 
 
 @pytest.mark.parametrize("size", [11, 12, 14, 24])
-def test_wallet_phrase_has_a_number_of_words_of_a_wallet(size):
-    text = f"The words are {' '.join(WORDS[:size])}"
+def test_wallet_phrase_requires_12_or_24_words(size):
+    text = f"The words are {' '.join(PHRASE_WORDS[:size])}"
     assert (find(text) is not None) == (size in (12, 24))
 
 
@@ -425,17 +425,17 @@ PHRASE = (
     "orbit cactus mirror happy giraffe barrel pupil desk cliff cloud vast ribbon "
     "river stone paper glass metal water fire earth wind apple garden lemon"
 )
-WORDS = PHRASE.split()
+PHRASE_WORDS = PHRASE.split()
 
 
 def test_secrets_in_clauses_can_be_redacted():
     for template in NAMED_IDS.strip().splitlines():
-        value = generated_id(template)
+        value = generate_id(template)
         clean = redacted(template.format(value))
         assert (find(clean), value in clean) == (None, False), clean
 
 
-def test_closing_bracket_makes_no_secret():
+def test_closing_bracket_does_not_make_secret():
     for closer in (")", "]", "}", '"', "'", "”", ").", ")*"):
         for text in (
             "The API key is stored-in-1password",
@@ -446,15 +446,15 @@ def test_closing_bracket_makes_no_secret():
 
 
 def test_random_word_stays_out_of_file_names(memory):
-    """A value that no rule knows is stored as text, but not as a name that lists and links repeat."""
-    value = f"x{generated_word(3)}7Q"
+    """Store a value that no rule knows as text, but not in a name that lists and links repeat."""
+    value = f"x{generate_word(3)}7Q"
     (written,) = memory().remember(f"The sticker on the crate says {value} in red").files_touched
     assert value.lower() not in str(written).lower()
 
 
 def test_secret_fact_leaves_no_file(memory, tmp_path):
     library = memory()
-    values = {"BRIGHT_TOKEN={}": generated_id(1), "mysql -u root -p{} shop": "sommerregen"}
+    values = {"BRIGHT_TOKEN={}": generate_id(1), "mysql -u root -p{} shop": "sommerregen"}
     for fact, value in values.items():
         with pytest.raises(RememberRefused):
             library.remember(fact.format(value))

@@ -1,4 +1,4 @@
-"""Words: what a query says, and whether a text says all of it, in any script."""
+"""Words: significant words of a query, and texts that contain all of them, in any script."""
 
 import random
 
@@ -13,33 +13,33 @@ NOTHING = ["", " ", "a", "I", "the", "of the", "x y z", "!", "— …", "的", "
 
 
 @pytest.mark.threat("T-MEM-08", control="significant_words")
-def test_what_says_nothing_has_no_word():
+def test_query_without_meaning_has_no_significant_word():
     assert [query for query in NOTHING if significant(query) != ()] == []
     negating = ["no", "not", "never", "without", "nicht", "kein", "pas", "ne", "sin", "nunca", "non"]
     assert not subject.STOP_WORDS.intersection(negating)
 
 
-SAID = """The user prefers dark mode. > dark mode; mode DARK; dark | start of the art > art | ﬁle > file
+CONTAINED = """The user prefers dark mode. > dark mode; mode DARK; dark | start of the art > art | ﬁle > file
 用户喜欢使用深色模式 > 深色 | 사용자는 다크모드를 씁니다 > 다크모드 | ผู้ใช้ชอบโหมดมืด > โหมดมืด
 Использует вкладки > вкладки | हिन्दी में लिखो > हिन्दी | foo_bar > foo bar"""
-UNSAID = """a darker modem > dark | start of it > art | prefers dark; prefers dark chocolate > dark mode
+MISSING = """a darker modem > dark | start of it > art | prefers dark; prefers dark chocolate > dark mode
 用户喜欢使用深色模式 > 深式 | 深色 模式 > 色模 | cafe > café"""
 
 
 @pytest.mark.threat("T-MEM-08", control="every_word")
-def test_a_text_says_a_query_if_it_holds_every_word_whole():
-    for rows, says in (SAID, True), (UNSAID, False):
+def test_text_matches_query_only_if_it_has_every_word():
+    for rows, is_contained in (CONTAINED, True), (MISSING, False):
         for row in rows.replace("\n", " | ").split(" | "):
             texts, queries = (each.split("; ") for each in row.split(" > "))
-            told = {vocabulary(text).holds(significant(query)) for text in texts for query in queries}
-            assert told == {says}, row
+            results = {vocabulary(text).holds(significant(query)) for text in texts for query in queries}
+            assert results == {is_contained}, row
 
 
 @given(text=st.text(max_size=40), more=st.text(max_size=10))
-def test_a_text_says_all_its_own_words_whatever_stands_around_it(text, more):
-    words = significant(text)
-    assert vocabulary(f"{more} {text}\n{more}").holds(words) is bool(words)
-    assert words == significant(f" {text} ")
+def test_text_contains_its_own_words_in_any_context(text, more):
+    query = significant(text)
+    assert vocabulary(f"{more} {text}\n{more}").holds(query) is bool(query)
+    assert query == significant(f" {text} ")
 
 
 def test_features_are_words_and_pairs_of_neighbours():
@@ -47,12 +47,12 @@ def test_features_are_words_and_pairs_of_neighbours():
     assert {text: features(text) for text in expected} == expected
 
 
-# -- what says the same, and what is almost the same --
+# -- equal and similar texts --
 
 SAME = "The user prefers dark mode in all editors"
 
 
-def test_case_white_space_forms_and_final_punctuation_make_no_other_fact_and_words_do():
+def test_comparison_ignores_case_spacing_and_final_marks():
     wide = SAME.replace("dark", "\uff44\uff41\uff52\uff4b")
     for same in (f"{SAME}.", f"  {SAME}\n", SAME.upper(), SAME.replace(" ", "\n"), f"{SAME} ...", wide):
         assert comparable(same) == comparable(SAME), same
@@ -61,14 +61,14 @@ def test_case_white_space_forms_and_final_punctuation_make_no_other_fact_and_wor
         assert comparable(other) != comparable(SAME), other
 
 
-def test_planted_pairs_are_found_and_nothing_else():
+def test_similar_pairs_are_found_without_false_positives():
     rng = random.Random(1)
     known = ["".join(rng.choices("abcdefgh", k=6)) for _ in range(1_000)]
     texts = {f"t{number:04}": rng.choices(known, k=20) for number in range(200)}
     for number in range(20):
-        words = texts[f"u{number:04}"] = [*texts[f"t{number:04}"]]
-        words[rng.randrange(20)] = f"changed{number}"
-    found = alike({key: " ".join(words) for key, words in texts.items()})
+        text_words = texts[f"u{number:04}"] = [*texts[f"t{number:04}"]]
+        text_words[rng.randrange(20)] = f"changed{number}"
+    found = alike({key: " ".join(text_words) for key, text_words in texts.items()})
     assert found == [(f"t{number:04}", f"u{number:04}") for number in range(20)]
 
 
@@ -76,18 +76,18 @@ TEXTS = st.lists(st.sampled_from(["one", "two", "three", "four", "five", "six"])
 
 
 @given(st.dictionaries(st.text("xyz", min_size=1, max_size=3), TEXTS, max_size=8))
-def test_every_group_is_made_of_texts_that_are_alike(texts):
-    """Each member resembles another one of its group: the bands may overlook a pair, they invent none."""
+def test_similar_group_members_resemble_each_other(texts):
+    """Check that each member resembles another: the bands may miss a pair, but add none."""
     for group in alike(texts):
         assert len(group) > 1
         for key in group:
             others = (features(texts[other]) for other in group if other != key)
             assert any(subject.resemblance(features(texts[key]), other) >= subject.ALIKE for other in others)
-    assert alike({"a": "", "b": "!", "c": "..."}) == []  # Without a word they are like none.
+    assert alike({"a": "", "b": "!", "c": "..."}) == []  # Texts without words are similar to nothing.
 
 
-def test_a_crowd_of_one_pattern_and_a_run_of_marks_come_to_their_end():
+def test_large_group_and_many_marks_are_compared_in_time():
     pasted = "entry {} of the list that somebody pasted into the memory"
     (group,) = alike({f"{number:05}": pasted.format(number) for number in range(1_500)})
     assert len(group) == 1_500
-    assert comparable("a" + "\u0301\u0323" * 100_000)  # Normalised as one it is a minute.
+    assert comparable("a" + "\u0301\u0323" * 100_000)  # If normalized in one step, this takes a minute.

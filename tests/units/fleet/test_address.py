@@ -1,4 +1,4 @@
-"""Where the database of a fleet is: no password on a command line, no line that others read, no open file."""
+"""The URL of a fleet's database: no password in arguments, no public file, no unencrypted connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HERE = "postgresql://muniment@127.0.0.1/muniment"
 SECRET = "postgresql://muniment:canary-7f3a@127.0.0.1/muniment"
 
 
-def a_file(tmp_path, content, mode=0o600):
+def write_url_file(tmp_path, content, mode=0o600):
     path = tmp_path / "ledger"
     path.write_text(content)
     path.chmod(mode)
@@ -23,36 +23,36 @@ def a_file(tmp_path, content, mode=0o600):
 
 
 @pytest.mark.threat("T-FLT-08", control="argument_passwords")
-def test_a_password_is_taken_from_a_file_or_the_environment_and_never_from_a_command_line(tmp_path):
+def test_password_is_rejected_only_on_command_line(tmp_path):
     assert ledger_url("", {VARIABLE: SECRET}) == SECRET
-    assert ledger_url(a_file(tmp_path, f"{SECRET}\n"), {}) == SECRET
-    assert ledger_url("", {VARIABLE: a_file(tmp_path, SECRET)}) == SECRET
-    for said in (
+    assert ledger_url(write_url_file(tmp_path, f"{SECRET}\n"), {}) == SECRET
+    assert ledger_url("", {VARIABLE: write_url_file(tmp_path, SECRET)}) == SECRET
+    for url in (
         SECRET,
         "postgres://muniment:canary-7f3a@127.0.0.1/muniment",
         "postgresql://127.0.0.1/muniment?password=canary-7f3a",
         "postgresql://muniment:canary%2D7f3a@/muniment?host=/run/postgresql",
     ):
-        told = raised(ConfigInvalid, ledger_url, said, {}, match="could read the password")
-        assert "canary" not in str(told)
-    assert ledger_url(HERE, {VARIABLE: SECRET}) == HERE  # What is said goes first.
+        error = raised(ConfigInvalid, ledger_url, url, {}, match="could read the password")
+        assert "canary" not in str(error)
+    assert ledger_url(HERE, {VARIABLE: SECRET}) == HERE  # The argument takes precedence.
 
 
 @pytest.mark.threat("T-FLT-08", control="private_urls")
-def test_a_file_that_others_may_read_or_write_or_that_holds_no_url_is_refused_and_not_quoted(tmp_path):
+def test_url_file_must_be_private_and_valid_and_is_not_quoted(tmp_path):
     for mode in (0o640, 0o604, 0o644):
-        raised(ConfigInvalid, ledger_url, a_file(tmp_path, SECRET, mode), {}, match="chmod 600")
+        raised(ConfigInvalid, ledger_url, write_url_file(tmp_path, SECRET, mode), {}, match="chmod 600")
     for mode in (0o620, 0o602, 0o666):
-        raised(ConfigInvalid, ledger_url, a_file(tmp_path, SECRET, mode), {})
+        raised(ConfigInvalid, ledger_url, write_url_file(tmp_path, SECRET, mode), {})
     for content in ("", "canary-7f3a", "http://canary-7f3a", "\0", SECRET + "x" * MAX_URL_BYTES):
-        told = raised(
-            ConfigInvalid, ledger_url, a_file(tmp_path, content), {}, match="contains no database URL"
+        error = raised(
+            ConfigInvalid, ledger_url, write_url_file(tmp_path, content), {}, match="contains no database URL"
         )
-        assert "canary" not in str(told)
+        assert "canary" not in str(error)
     for path in (tmp_path / "none", tmp_path):
         raised(ConfigInvalid, ledger_url, str(path), {}, match="cannot be read")
-    if os.geteuid() == 0:  # Only root may give a file away.
-        os.chown(a_file(tmp_path, SECRET), 4242, 4242)
+    if os.geteuid() == 0:  # Only root may change the owner of a file.
+        os.chown(write_url_file(tmp_path, SECRET), 4242, 4242)
         raised(ConfigInvalid, ledger_url, str(tmp_path / "ledger"), {})
     raised(ConfigInvalid, ledger_url, "", {}, match="missing database")
     raised(ConfigInvalid, ledger_url, "", {VARIABLE: ""}, match="missing database")
@@ -76,41 +76,41 @@ HOSTS = {
 
 @pytest.mark.threat("T-FLT-08", control="verified_servers")
 @pytest.mark.parametrize(("host", "is_here"), HOSTS.items())
-def test_over_a_network_the_servers_name_is_checked_and_nothing_less_can_be_asked_for(host, is_here):
+def test_remote_host_requires_verified_tls(host, is_here):
     url = f"postgresql://muniment@{host}/muniment"
     got = conninfo_to_dict(ledger_url(url, {}))
     assert (got.get("sslmode"), got.get("sslrootcert")) == (
         (None, None) if is_here else ("verify-full", "system")
     )
     for less in ("disable", "allow", "prefer", "require", "verify-ca", "VERIFY-FULL", ""):
-        asked = f"{url}?sslmode={less}"
+        url_with_mode = f"{url}?sslmode={less}"
         if is_here:
-            assert ledger_url(asked, {}) == asked
+            assert ledger_url(url_with_mode, {}) == url_with_mode
         else:
-            raised(ConfigInvalid, ledger_url, asked, {}, match="verify-full")
+            raised(ConfigInvalid, ledger_url, url_with_mode, {}, match="verify-full")
     own = conninfo_to_dict(ledger_url(f"{url}?sslmode=verify-full&sslrootcert=/etc/own.pem", {}))
     assert (own["sslmode"], own["sslrootcert"]) == ("verify-full", "/etc/own.pem")
 
 
 @pytest.mark.threat("T-FLT-08", control="verified_servers")
-def test_a_socket_of_this_machine_needs_no_tls_and_a_host_must_be_named_and_none_by_another_way():
+def test_local_socket_needs_no_tls_and_host_is_required():
     socket = "postgresql://muniment@/muniment?host=/run/postgresql"
     assert ledger_url(socket, {}) == socket
     raised(ConfigInvalid, ledger_url, "postgresql:///muniment", {}, match="contains no host")
     raised(ConfigInvalid, ledger_url, "postgresql://[/muniment", {}, match="invalid database URL")
     raised(ConfigInvalid, ledger_url, "postgresql://127.0.0.1/m?nonsense=1", {}, match="invalid database URL")
-    # libpq goes where `hostaddr` says, whatever the host is called.
-    elsewhere = "postgresql://muniment@localhost/muniment?hostaddr=203.0.113.7"
-    assert conninfo_to_dict(ledger_url(elsewhere, {})).get("sslmode") == "verify-full"
-    raised(ConfigInvalid, ledger_url, f"{elsewhere}&sslmode=disable", {}, match="verify-full")
+    # libpq connects to `hostaddr` and ignores the name of the host.
+    remote_url = "postgresql://muniment@localhost/muniment?hostaddr=203.0.113.7"
+    assert conninfo_to_dict(ledger_url(remote_url, {})).get("sslmode") == "verify-full"
+    raised(ConfigInvalid, ledger_url, f"{remote_url}&sslmode=disable", {}, match="verify-full")
 
 
-def test_what_the_environment_adds_for_libpq_does_not_weaken_what_was_asked_for(monkeypatch):
-    """`PGSSLMODE` counts only where a URL says nothing, and ours always does."""
+def test_libpq_environment_does_not_weaken_tls(monkeypatch):
+    """Set the mode in every URL, since `PGSSLMODE` counts only for URLs without one."""
     monkeypatch.setenv("PGSSLMODE", "disable")
     assert conninfo_to_dict(ledger_url("postgresql://db.example.org/m", {}))["sslmode"] == "verify-full"
 
 
-def test_an_address_in_a_service_file_is_none_that_could_be_judged():
-    """What it names is read by libpq alone, behind our back."""
+def test_service_file_in_url_is_rejected():
+    """Reject service files: only libpq reads them, so the address cannot be checked."""
     raised(ConfigInvalid, ledger_url, "postgresql://localhost/m?service=elsewhere", {}, match="service")

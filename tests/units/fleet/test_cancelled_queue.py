@@ -1,4 +1,4 @@
-"""A node that stops while its database goes."""
+"""A node that stops while its database fails."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import psycopg
 from muniment.fleet.queue import TurnQueue
 
 
-def test_a_queue_that_is_cancelled_while_the_database_goes_ends(fleet, monkeypatch):
-    """Giving connections back then fails, and that error comes in the place of the cancel."""
+def test_cancelled_queue_ends_while_database_fails(fleet, monkeypatch):
+    """Let the return of connections fail, so that its error replaces the cancellation."""
     queue = TurnQueue(fleet.node, fleet.pool, None, lambda: (), slots=1, node="one", stalled=60.0)
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     @asynccontextmanager
-    async def going():
-        begun.set()
+    async def fail_on_exit():
+        started.set()
         try:
             yield
         finally:
             raise psycopg.OperationalError("the connection is lost")
 
-    async def stopped():
-        monkeypatch.setattr(queue._working, "open_async", going)
+    async def cancel_queue():
+        monkeypatch.setattr(queue._working, "open_async", fail_on_exit)
         monkeypatch.setattr(queue, "_at_work", asyncio.Event().wait)
         running = asyncio.create_task(queue.run())
-        await begun.wait()
+        await started.wait()
         running.cancel()
         done, _ = await asyncio.wait({running}, timeout=30)
         running.cancel()
         return bool(done)
 
-    assert asyncio.run(stopped())
+    assert asyncio.run(cancel_queue())

@@ -1,4 +1,4 @@
-"""What a node of a fleet tells apart, and what it goes on with while its database does not answer."""
+"""A fleet node: it separates homes, and keeps running while its database does not respond."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ UNKNOWN = "u" * 43
 
 
 @asynccontextmanager
-async def opened(fleet, directory, left=None, lease=15.0):
-    """A node over a base; perhaps with what a run before it has left."""
+async def open_node(fleet, directory, left=None, lease=15.0):
+    """Yield an open node; `left` is a directory of an earlier run."""
     state = directory / "state"
     state.mkdir(mode=0o700)
     if left is not None:
@@ -53,20 +53,20 @@ async def opened(fleet, directory, left=None, lease=15.0):
 
 @pytest.fixture
 def run(fleet, tmp_path):
-    """Carries out what is done at a node."""
+    """Return a function that runs a coroutine with an open node."""
 
-    def done(act, **more):
-        async def at_a_node():
-            async with opened(fleet, tmp_path, **more) as node:
+    def run_act(act, **more):
+        async def run_at_node():
+            async with open_node(fleet, tmp_path, **more) as node:
                 await act(node)
 
-        asyncio.run(at_a_node())
+        asyncio.run(run_at_node())
 
-    return done
+    return run_act
 
 
 @pytest.mark.threat("T-FLT-06", control="served_homes")
-def test_a_token_is_of_one_home_and_the_nodes_own_of_the_node_alone(fleet, run, tmp_path):
+def test_token_maps_to_one_home_and_operator_token_to_node(fleet, run, tmp_path):
     names = [fleet.new_home() for _ in range(2)]
     tokens = [homes.add_token(fleet.owner, KEY, name) for name in names]
     editor = homes.add_token(fleet.owner, KEY, names[0], "editor", ["editor-1"], Trust.AGENT)
@@ -77,9 +77,13 @@ def test_a_token_is_of_one_home_and_the_nodes_own_of_the_node_alone(fleet, run, 
             assert (principal.home, principal.name) == (name, "owner")
             assert node.of(principal) is not node
             assert node.of(principal).name == name
-        of_editor = await node.whose(editor)
-        assert (of_editor.home, of_editor.name, of_editor.trust) == (names[0], "editor", Trust.AGENT)
-        assert node.of(of_editor) is node.of(await node.whose(tokens[0]))
+        editor_principal = await node.whose(editor)
+        assert (editor_principal.home, editor_principal.name, editor_principal.trust) == (
+            names[0],
+            "editor",
+            Trust.AGENT,
+        )
+        assert node.of(editor_principal) is node.of(await node.whose(tokens[0]))
         operator = await node.whose((tmp_path / "state" / TOKEN_NAME).read_text("ascii").strip())
         assert (operator.home, node.of(operator)) == ("", node)
         assert await node.whose(UNKNOWN) is None
@@ -90,16 +94,16 @@ def test_a_token_is_of_one_home_and_the_nodes_own_of_the_node_alone(fleet, run, 
 
 
 @pytest.mark.threat("T-FLT-15", control="asked_in_threads")
-def test_no_question_is_put_to_the_database_on_the_loop(fleet, run, monkeypatch):
+def test_database_is_never_queried_on_event_loop(fleet, run, monkeypatch):
     name, threads, real = fleet.new_home(), set(), ConnectionPool.getconn
     token = homes.add_token(fleet.owner, KEY, name)
 
-    def noting(pool, timeout=None):
+    def record_thread(pool, timeout=None):
         threads.add(threading.get_ident())
         return real(pool, timeout)
 
     async def act(node):
-        monkeypatch.setattr(ConnectionPool, "getconn", noting)
+        monkeypatch.setattr(ConnectionPool, "getconn", record_thread)
         principal = await node.whose(token)
         home = node.of(principal)
         task = (await home.submit(home, asked(text="The user likes tea."))).task
@@ -108,7 +112,7 @@ def test_no_question_is_put_to_the_database_on_the_loop(fleet, run, monkeypatch)
         assert [each.name for each in await home.known()] == ["owner"]
         assert await home.still_knows(principal)
         assert (await home.cancel(home, task.id, Originator("owner"))).is_over
-        assert await home.at(home, lambda place, _: set(place.roots), writes=False)
+        assert await home.at(home, lambda context, _: set(context.roots), writes=False)
         assert await node.problems() == {"one": None}
         assert threads
         assert threading.get_ident() not in threads
@@ -116,16 +120,16 @@ def test_no_question_is_put_to_the_database_on_the_loop(fleet, run, monkeypatch)
     run(act)
 
 
-def test_the_loop_goes_on_while_the_database_keeps_a_home_waiting(fleet, run):
+def test_event_loop_runs_while_a_home_waits_for_database(fleet, run):
     name, other = (fleet.new_home() for _ in range(2))
 
     async def act(node):
         with psycopg.connect(fleet.superuser, options="-c search_path=muniment") as owner:
             owner.execute("SELECT FROM home WHERE home = %s FOR UPDATE", (name,))
             waiting = asyncio.ensure_future(node.home(name).submit(node.home(name), asked(text="Tea.")))
-            await asyncio.sleep(0)  # It has begun.
-            told = await node.home(other).submit(node.home(other), asked(text="Tea."))
-            assert not told.repeated
+            await asyncio.sleep(0)  # It has started.
+            result = await node.home(other).submit(node.home(other), asked(text="Tea."))
+            assert not result.repeated
             assert not waiting.done()
             owner.rollback()
         assert not (await waiting).repeated
@@ -133,7 +137,7 @@ def test_the_loop_goes_on_while_the_database_keeps_a_home_waiting(fleet, run):
     run(act)
 
 
-def test_a_home_whose_row_is_kept_busy_keeps_no_other_one_waiting(fleet, run):
+def test_home_with_locked_row_does_not_block_others(fleet, run):
     name, other = (fleet.new_home() for _ in range(2))
 
     async def act(node):
@@ -143,9 +147,9 @@ def test_a_home_whose_row_is_kept_busy_keeps_no_other_one_waiting(fleet, run):
             waiting = [
                 asyncio.ensure_future(home.submit(home, asked(text=f"{n} cups."))) for n in range(MAX_PENDING)
             ]
-            await asyncio.sleep(0)  # They have begun.
-            told = await asyncio.wait_for(node.home(other).submit(node.home(other), asked(text="Tea.")), 20)
-            assert not told.repeated
+            await asyncio.sleep(0)  # They have started.
+            result = await asyncio.wait_for(node.home(other).submit(node.home(other), asked(text="Tea.")), 20)
+            assert not result.repeated
             owner.rollback()
         assert not any([(await each).repeated for each in waiting])
 
@@ -153,7 +157,7 @@ def test_a_home_whose_row_is_kept_busy_keeps_no_other_one_waiting(fleet, run):
 
 
 @pytest.mark.threat("T-FLT-13", control="lane_caps")
-def test_a_home_has_so_many_tasks_waiting_and_no_more_and_no_other_has_less_for_it(fleet):
+def test_pending_tasks_are_limited_for_each_home(fleet):
     one, other = (fleet.new_home() for _ in range(2))
     full, free = (Lane(LedgerState(fleet.pool.home(name), KEY), name) for name in (one, other))
     for number in range(MAX_PENDING):
@@ -164,7 +168,7 @@ def test_a_home_has_so_many_tasks_waiting_and_no_more_and_no_other_has_less_for_
 
 @pytest.mark.threat("T-FLT-07", control="home_shares")
 @pytest.mark.parametrize("name", ["owner", "editor"])
-def test_no_token_of_a_home_takes_all_places_nor_those_of_the_nodes_operator(name):
+def test_home_cannot_use_all_request_slots(name):
     shares, share = Shares(64, 1), Principal(name, Trust.OWNER, None, home="ana").share
     while len(shares) < 32:
         try:
@@ -177,14 +181,14 @@ def test_no_token_of_a_home_takes_all_places_nor_those_of_the_nodes_operator(nam
     shares.take(Principal("owner", Trust.OWNER, None).share)
 
 
-def test_a_home_that_is_dropped_while_somebody_uses_it_has_no_second_copy(fleet, run, monkeypatch):
+def test_home_in_use_gets_no_second_copy(fleet, run, monkeypatch):
     names = [fleet.new_home() for _ in range(2)]
     monkeypatch.setattr(at_node, "MAX_HOMES", 1)
     monkeypatch.setattr(at_node, "TIDY_SECONDS", 0.01)
 
     async def act(node):
         used, other = (node.home(name) for name in names)
-        await used.at(used, lambda place, _: set(place.roots), writes=False)
+        await used.at(used, lambda context, _: set(context.roots), writes=False)
         await asyncio.to_thread(used.copy.close, Patience(time.monotonic() + 30))
         await asyncio.to_thread(until, lambda: len(node._homes) == 1)
         assert node.home(used.name) is used
@@ -193,50 +197,50 @@ def test_a_home_that_is_dropped_while_somebody_uses_it_has_no_second_copy(fleet,
     run(act)
 
 
-def test_nodes_that_are_gone_for_long_are_forgotten_and_copies_of_another_run_deleted(fleet, tmp_path):
+def test_stale_nodes_and_copies_of_earlier_runs_are_removed(fleet, tmp_path):
     left = tmp_path / "state" / "copies" / "left"
     with psycopg.connect(fleet.superuser, options="-c search_path=muniment") as owner:
         owner.execute("INSERT INTO node (name, version, slots, seen) VALUES ('old', '0', 1, '2000-01-01')")
 
     async def act():
-        async with opened(fleet, tmp_path, left):
-            await asyncio.to_thread(until, lambda: not left.exists() and known_nodes(fleet) == {"one"})
+        async with open_node(fleet, tmp_path, left):
+            await asyncio.to_thread(until, lambda: not left.exists() and list_nodes(fleet) == {"one"})
 
     asyncio.run(act())
 
 
-def known_nodes(fleet):
+def list_nodes(fleet):
     with fleet.pool.connection() as connection:
         return {name for (name,) in connection.execute("SELECT name FROM node").fetchall()} & {"one", "old"}
 
 
-def test_what_fails_beside_a_node_does_not_end_it(fleet, run, monkeypatch):
+def test_failed_background_work_does_not_end_node(fleet, run, monkeypatch):
     name, times = fleet.new_home(), []
 
-    def broken(home):
+    def fail(home):
         times.append(home)
         raise RuntimeError("broken")
 
     async def act(node):
-        monkeypatch.setattr(HomeCore, "renew", broken)
+        monkeypatch.setattr(HomeCore, "renew", fail)
         node.home(name)
         await asyncio.to_thread(until, lambda: len(times) > 1)
 
     run(act, lease=0.05)
 
 
-def test_a_copy_that_may_hold_what_was_erased_meanwhile_is_deleted_unasked(fleet, run, monkeypatch):
+def test_stale_copy_is_deleted_after_lost_lease(fleet, run, monkeypatch):
     name = fleet.new_home()
     monkeypatch.setattr(at_node, "TIDY_SECONDS", 0.01)
 
     async def act(node):
         copy = node.home(name).copy
 
-        def lost():
+        def lose_lease():
             with copy.holding(Patience(time.monotonic() + 30)), fleet.pool.home(name).transaction() as home:
                 home.execute("UPDATE home SET epoch = epoch + 1, until = '-infinity'")
 
-        await asyncio.to_thread(lost)
+        await asyncio.to_thread(lose_lease)
         await asyncio.to_thread(until, lambda: not copy.directory.exists())
 
     run(act)

@@ -1,7 +1,7 @@
-"""Nothing that a task asks of the database looks through a table of all homes, however many there are.
+"""No statement of a task scans a table of all homes, however many homes exist.
 
-The server itself tells: by its plan of every statement, and by its count of scans, which has what triggers
-and foreign keys ask as well.
+Checked with the plan of every statement, and with the scan counts of the server, which include
+triggers and foreign keys.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from muniment.types.keys import EntryKey
 HOMES = 10_000
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
 
-OF_ONE_ROW = "token_digest_key"
+SINGLE_ROW_INDEX = "token_digest_key"
 """An index over all homes that finds one row."""
 
 FILL = """
@@ -77,10 +77,10 @@ def fill(base, homes):
         superuser.execute(FILL.format(homes=homes))
 
 
-def a_day(ground, often):
-    """What tasks, and who asks about them, do in a home."""
+def run_typical_day(ground, repetitions):
+    """Run the operations of a typical day in a home."""
     state, lane = ground.state, Lane(ground.state, "w")
-    for _ in range(often):
+    for _ in range(repetitions):
         lane.cancel(submit(lane, by=BOT).id, BOT)
     first = lane.submit(asked(repeat="key")).task
     lane.submit(asked(repeat="key"))
@@ -102,11 +102,11 @@ def a_day(ground, often):
     tasks.read(state.ledger, after, 100)
     tasks.of_task(state.ledger, first.id)
     whole = trusted(change_set((new("user/w.md"),), (Claim("user/a.md", None),)), {"user/w.md": Trust.AGENT})
-    held = review.hold(state, by("task-w"), whole, ("why",), policy="a" * 64, roots=ground.roots)
-    review.load(state, held)
+    review_id = review.hold(state, by("task-w"), whole, ("why",), policy="a" * 64, roots=ground.roots)
+    review.load(state, review_id)
     review.pending(state)
     review.waiting_of(state, "task-w")
-    review.turn_down(state, held, ground.roots, patience(), "2026")
+    review.turn_down(state, review_id, ground.roots, patience(), "2026")
     recover_all(state, ground.roots, STRICT, patience())
     key, path = ledger.root_key(state, ground.roots["user"]), canonicalise("user/1.md", ("user",))
     ledger.history(state, {key: "user"})
@@ -133,8 +133,8 @@ def a_day(ground, often):
 
 
 @contextmanager
-def lived(pool, home, base, monkeypatch, often=1):
-    """The statements of a day, each once, with values."""
+def record_statements(pool, home, base, monkeypatch, repetitions=1):
+    """Yield the statements of a day, each once, with values."""
     found, one, many = {}, psycopg.RawCursor.execute, psycopg.RawCursor.executemany
 
     def execute(cursor, statement, *values):
@@ -146,14 +146,14 @@ def lived(pool, home, base, monkeypatch, often=1):
         return many(cursor, statement, rows)
 
     @contextmanager
-    def opening(directory):
+    def open_state(directory):
         with State(directory, shared=Shared(pool.home(home), KEY, base, CopyPosition(0, 0, 0))) as state:
             yield state
 
-    with laid_out(base, opening) as ground, monkeypatch.context() as patched:
+    with laid_out(base, open_state) as ground, monkeypatch.context() as patched:
         patched.setattr(psycopg.RawCursor, "execute", execute)
         patched.setattr(psycopg.RawCursor, "executemany", executemany)
-        a_day(ground, often)
+        run_typical_day(ground, repetitions)
         patched.undo()
         yield {each: of for each, of in found.items() if each.split()[0] in VERBS}
 
@@ -161,46 +161,46 @@ def lived(pool, home, base, monkeypatch, often=1):
 VERBS = {"SELECT", "INSERT", "UPDATE", "DELETE"}
 
 
-def scanning(pool, home, statements):
-    """Those whose plan looks through a whole table, with the tables."""
+def find_scans(pool, home, statements):
+    """Return statements whose plan scans a whole table, with the tables."""
     found = {}
     with pool.connection() as connection, connection.transaction(force_rollback=True):
         connection.execute("SELECT set_config('muniment.home', %s, true)", (home,))
         for statement, values in statements.items():
             explained = psycopg.RawCursor(connection).execute(f"EXPLAIN (FORMAT JSON) {statement}", values)
             ((plan,),) = explained.fetchall()
-            if tables := set(_scanned(plan)):
+            if tables := set(_iterate_scans(plan)):
                 found[statement] = tables
     return found
 
 
-def _scanned(plan):
+def _iterate_scans(plan):
     if isinstance(plan, list):
         for each in plan:
-            yield from _scanned(each)
+            yield from _iterate_scans(each)
     elif isinstance(plan, dict):
         kind = plan.get("Node Type", "")
         if kind == "Seq Scan":
             yield plan["Relation Name"]
-        is_of_home = "home" in plan.get("Index Cond", "") or plan.get("Index Name") == OF_ONE_ROW
-        if "Index" in kind and not is_of_home:  # It goes through all homes as well.
+        is_of_home = "home" in plan.get("Index Cond", "") or plan.get("Index Name") == SINGLE_ROW_INDEX
+        if "Index" in kind and not is_of_home:  # Such an index covers all homes, too.
             yield plan["Index Name"]
-        yield from _scanned(list(plan.values()))
+        yield from _iterate_scans(list(plan.values()))
 
 
-def test_every_statement_of_a_task_has_an_index_that_it_can_go_by(fleet, tmp_path, monkeypatch):
-    """Told apart from what is quicker where there are few homes: there the server may look at all of them."""
+def test_every_statement_of_task_can_use_home_index(fleet, tmp_path, monkeypatch):
+    """Disable sequential scans: with few homes the server may prefer them."""
     home = fleet.new_home()
     with closing(LedgerPool(fleet.node, 4)) as pool:
         pool.pool.kwargs["options"] += " -c enable_seqscan=off"
-        with lived(pool, home, tmp_path, monkeypatch) as statements:
+        with record_statements(pool, home, tmp_path, monkeypatch) as statements:
             assert len(statements) > 60
-            assert scanning(pool, home, statements) == {}
+            assert find_scans(pool, home, statements) == {}
 
 
 @pytest.fixture(scope="module")
-def crowded():
-    """A database of many homes."""
+def large_database():
+    """Create a database of many homes."""
     with base_on(postgres.served()) as base:
         fill(base, HOMES)
         yield base
@@ -208,21 +208,19 @@ def crowded():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plans", ["auto", "force_generic_plan"])
-def test_among_ten_thousand_homes_no_statement_of_a_task_looks_through_a_table(
-    crowded, tmp_path, monkeypatch, plans
-):
-    home, before = crowded.new_home(), scans(crowded)
-    with closing(LedgerPool(crowded.node, 4)) as pool:
+def test_statements_scan_no_table_among_ten_thousand_homes(large_database, tmp_path, monkeypatch, plans):
+    home, before = large_database.new_home(), count_scans(large_database)
+    with closing(LedgerPool(large_database.node, 4)) as pool:
         pool.pool.kwargs["options"] += f" -c plan_cache_mode={plans}"
-        # So often that the server plans what is asked once for all values.
-        with lived(pool, home, tmp_path, monkeypatch, often=12) as statements:
-            assert scanning(pool, home, statements) == {}
-    after = scans(crowded)
+        # After this many executions the server uses one generic plan for all values.
+        with record_statements(pool, home, tmp_path, monkeypatch, repetitions=12) as statements:
+            assert find_scans(pool, home, statements) == {}
+    after = count_scans(large_database)
     assert {table: after[table] - before[table] for table in after if after[table] != before[table]} == {}
 
 
-def scans(base):
-    """How often each table was looked through, once every node has gone and told."""
+def count_scans(base):
+    """Return the number of scans of each table, after all nodes have disconnected."""
     here = (
         "SELECT count(*) FROM pg_stat_activity "
         "WHERE usename = 'muniment_node' AND datname = current_database()"

@@ -1,4 +1,4 @@
-"""A home's ledger in PostgreSQL: who asks is answered after a restart too, and told when nobody answers."""
+"""The ledger of a home in PostgreSQL: queries survive a restart of the server and fail if it is away."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def pool(fleet):
         yield made
 
 
-def ended(fleet, pid):
-    """A session that the server ends, and that is over."""
+def end_session(fleet, pid):
+    """End a session of the server and wait for its end."""
     with psycopg.connect(fleet.superuser, autocommit=True) as superuser:
         assert superuser.execute("SELECT pg_terminate_backend(%s, 10000)", (pid,)).fetchone() == (True,)
 
 
-def test_a_connection_that_was_cut_while_nobody_used_it_is_another_one_the_next_time(fleet, pool):
+def test_connection_cut_while_idle_is_replaced(fleet, pool):
     ledger = pool.home(fleet.new_home())
     ((pid,),) = ledger.rows(PID)
-    ended(fleet, pid)
+    end_session(fleet, pid)
     ((other,),) = ledger.rows(PID)
     assert other != pid
     with pool.connection() as connection:
@@ -41,22 +41,22 @@ def test_a_connection_that_was_cut_while_nobody_used_it_is_another_one_the_next_
         assert ledger.rows(PID) != [(other,)]
 
 
-def test_a_transaction_whose_connection_is_cut_holds_nothing_and_says_that_nobody_answers(fleet, pool):
+def test_transaction_of_cut_connection_is_rolled_back(fleet, pool):
     ledger = pool.home(fleet.new_home())
 
-    def cut():
+    def cut_connection():
         with ledger.transaction() as connection:
             connection.execute("UPDATE series SET last = 40")
-            ended(fleet, ledger.rows(PID)[0][0])
+            end_session(fleet, ledger.rows(PID)[0][0])
             ledger.rows("SELECT 1")
 
-    raised(LedgerAway, cut)
+    raised(LedgerAway, cut_connection)
     assert ledger.rows("SELECT last FROM series") == [(0,)]
 
 
-def test_where_nobody_answers_or_there_is_no_such_home_it_is_said_so(pool):
-    with closing(LedgerPool("postgresql://muniment@127.0.0.1:1/none", 1)) as nowhere:
-        raised(LedgerAway, nowhere.home("ana").rows, "SELECT 1")
+def test_unreachable_server_or_unknown_home_raises(pool):
+    with closing(LedgerPool("postgresql://muniment@127.0.0.1:1/none", 1)) as unreachable:
+        raised(LedgerAway, unreachable.home("ana").rows, "SELECT 1")
     raised(
         ManagedMemoryUnavailable,
         pool.home("nobodys").transaction().__enter__,
@@ -65,13 +65,13 @@ def test_where_nobody_answers_or_there_is_no_such_home_it_is_said_so(pool):
     assert pool.home("nobodys").rows("SELECT last FROM series") == []
 
 
-def test_whoever_has_no_time_left_asks_nothing(fleet, pool):
+def test_expired_deadline_sends_no_query(fleet, pool):
     ledger = pool.home(fleet.new_home())
     raised(DeadlineExceeded, ledger.rows, "SELECT 1", patience=Patience(time.monotonic() - 1))
     assert ledger.rows("SELECT 1", patience=Patience(time.monotonic() + 9)) == [(1,)]
 
 
-def test_an_error_ends_a_transaction_and_no_more_unless_the_line_is_cut(fleet, pool):
+def test_error_ends_only_its_transaction(fleet, pool):
     ledger = pool.home(fleet.new_home())
     assert not ledger.is_lasting()
 
@@ -91,18 +91,16 @@ def test_an_error_ends_a_transaction_and_no_more_unless_the_line_is_cut(fleet, p
     assert ledger.rows("SELECT 1") == [(1,)]
 
 
-def test_what_a_file_needs_and_a_server_does_by_itself_is_nothing(fleet, pool):
+def test_file_maintenance_does_nothing_on_server(fleet, pool):
     ledger = pool.home(fleet.new_home())
     with ledger.transaction() as connection:
         connection.executemany("UPDATE series SET last = ?", [])
     assert (ledger.tidy(), ledger.scrub(), ledger.version(), ledger.is_lost()) == (True, None, 0, False)
     ledger.close()
-    assert ledger.rows("SELECT last FROM series") == [(0,)]  # The connections are the pool's.
+    assert ledger.rows("SELECT last FROM series") == [(0,)]  # The connections belong to the pool.
 
 
-def test_a_server_that_hangs_is_waited_for_no_longer_than_was_said_and_its_connection_is_given_up(
-    fleet, pool, monkeypatch
-):
+def test_hanging_server_times_out_and_connection_is_dropped(fleet, pool, monkeypatch):
     ledger = pool.home(fleet.new_home())
     ((pid,),) = ledger.rows(PID)
     monkeypatch.setattr(_Bounded, "seconds", 0.1)
@@ -111,6 +109,6 @@ def test_a_server_that_hangs_is_waited_for_no_longer_than_was_said_and_its_conne
     assert ledger.rows(PID) != [(pid,)]
 
 
-def test_whoever_only_reads_has_the_same_ledger_where_machines_share_it(fleet):
+def test_reads_use_same_ledger_if_machines_share_it(fleet):
     with fleet.state() as state:
         assert state.reads() is state.ledger

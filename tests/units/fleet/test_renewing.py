@@ -1,4 +1,4 @@
-"""A lease that is let go while it is being renewed."""
+"""A lease that is released while it is renewed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from muniment.fleet import lease
 from muniment.fleet.postgres import LedgerPool
 
 
-def test_a_renewal_that_comes_after_the_lease_was_let_go_keeps_nobody_from_the_home(fleet):
+def test_renewal_after_release_does_not_block_home(fleet):
     with closing(LedgerPool(fleet.node, 2)) as pool:
         ledger = pool.home(fleet.new_home())
         epoch = lease.take(ledger, "one", 15.0)

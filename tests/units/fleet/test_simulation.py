@@ -1,4 +1,4 @@
-"""The simulation of a fleet keeps the laws that any of its kind has to keep."""
+"""The simulation of a fleet obeys the general laws of queues."""
 
 import json
 import random
@@ -19,71 +19,73 @@ PROGRAM = REPOSITORY / "benchmarks" / "fleet_at_scale.py"
 
 @pytest.fixture(scope="module")
 def scale():
-    sys.modules["fleet_at_scale"] = module = type(sys)("fleet_at_scale")  # Where its dataclasses look.
+    sys.modules["fleet_at_scale"] = module = type(sys)("fleet_at_scale")  # Its dataclasses need this entry.
     vars(module).update(runpy.run_path(PROGRAM, run_name="fleet_at_scale"))
     yield SimpleNamespace(**vars(module))
     del sys.modules["fleet_at_scale"]
 
 
 def erlang_c(servers, offered):
-    """The chance to wait, by the closed formula; source: Erlang (1917), as in any book on queues."""
+    """Return the probability of waiting; source: Erlang (1917), as in any book on queues."""
     last = offered**servers / factorial(servers) * servers / (servers - offered)
     return last / (sum(offered**k / factorial(k) for k in range(servers)) + last)
 
 
-def served(scale, *, servers, rate, service, seconds, seed):
-    """An M/M/c queue for so long: the station, each wait, and how many came."""
+def simulate_queue(scale, *, servers, rate, service, seconds, seed):
+    """Simulate an M/M/c queue; return the station and the waiting times."""
     time, waits, drawn = scale.Simulation(), [], random.Random(seed)
     station = scale.Station(time, servers)
 
-    def customer():
-        came = time.now
+    def serve_customer():
+        arrival_time = time.now
         yield station
-        waits.append(time.now - came)
+        waits.append(time.now - arrival_time)
         yield drawn.expovariate(1 / service)
         station.release()
 
-    def door():
+    def generate_arrivals():
         while True:
             yield drawn.expovariate(rate)
-            time.start(customer())
+            time.start(serve_customer())
 
-    time.start(door())
+    time.start(generate_arrivals())
     time.run(seconds)
     return station, waits
 
 
-def test_a_station_waits_as_erlang_says_and_keeps_the_laws_of_utilisation_and_of_little(scale):
+def test_queue_matches_laws_of_erlang_and_little(scale):
     servers, rate, service, seconds = 4, 24.0, 0.1, 2_000.0
-    station, waits = served(scale, servers=servers, rate=rate, service=service, seconds=seconds, seed=2)
-    offered, came = rate * service, len(waits) / seconds
+    station, waits = simulate_queue(
+        scale, servers=servers, rate=rate, service=service, seconds=seconds, seed=2
+    )
+    offered, arrival_rate = rate * service, len(waits) / seconds
     expected = erlang_c(servers, offered) * service / (servers - offered)
     assert isclose(sum(waits) / len(waits), expected, rel_tol=0.08)
     assert isclose(sum(wait > 0 for wait in waits) / len(waits), erlang_c(servers, offered), rel_tol=0.05)
     assert isclose(station.busy(seconds), offered, rel_tol=0.03)
-    assert isclose(station.mean_waiting(seconds), came * sum(waits) / len(waits), rel_tol=0.01)
+    assert isclose(station.mean_waiting(seconds), arrival_rate * sum(waits) / len(waits), rel_tol=0.01)
 
 
-def small(scale, **fleet):
+def make_small_setup(scale, **fleet):
     shape = {"nodes": 4, "slots": 64, "wakes": "home", **fleet}
     return scale.Costs(), scale.Fleet(**shape), scale.Load(homes=50_000, recalls=1.0, by_model=0.0)
 
 
 @pytest.mark.slow
-def test_more_cores_of_the_database_saturate_later_until_something_else_does(scale):
+def test_more_database_cores_saturate_later_up_to_a_limit(scale):
     effort = scale.Effort(seconds=2.0, halvings=5)
 
-    def most(cores):
-        costs, fleet, load = small(scale, database_cores=cores, nodes=40)
+    def find_saturation(cores):
+        costs, fleet, load = make_small_setup(scale, database_cores=cores, nodes=40)
         return scale.saturation(costs, fleet, load, effort, seed=1)[0]
 
-    one, two = most(1), most(2)
+    one, two = find_saturation(1), find_saturation(2)
     assert 1.5 * one < two < 2.5 * one
-    assert most(64) <= 1_000 / (2 * scale.Costs().notify_ms)
+    assert find_saturation(64) <= 1_000 / (2 * scale.Costs().notify_ms)
 
 
-def test_no_work_is_lost_and_the_database_is_as_busy_as_its_costs_say(scale):
-    costs, fleet, load = small(scale, database_cores=4)
+def test_simulation_loses_no_work_and_busy_time_matches_costs(scale):
+    costs, fleet, load = make_small_setup(scale, database_cores=4)
     load = scale.at_rate(load, 60.0)
     found = scale.Run(costs, fleet, load, seed=3).figures(4.0)
     assert isclose(found.done, found.rate, rel_tol=0.2)
@@ -93,8 +95,8 @@ def test_no_work_is_lost_and_the_database_is_as_busy_as_its_costs_say(scale):
     assert isclose(found.busy["cores of the database"] * 4, expected, rel_tol=0.15)
 
 
-def test_who_wakes_every_node_has_them_ask_in_vain_and_build_what_another_has(scale):
-    costs, fleet, load = small(scale, nodes=20)
+def test_waking_every_node_wastes_queries_and_copies(scale):
+    costs, fleet, load = make_small_setup(scale, nodes=20)
     load = scale.at_rate(load, 40.0)
     every, home = (
         scale.Run(costs, scale.replace(fleet, wakes=wakes), load, seed=3).figures(1.5)
@@ -105,7 +107,7 @@ def test_who_wakes_every_node_has_them_ask_in_vain_and_build_what_another_has(sc
     assert every.busy["cores of the database"] > home.busy["cores of the database"]
 
 
-def told(*arguments):
+def run_program(*arguments):
     done = subprocess.run(
         [sys.executable, PROGRAM, "--quick", *arguments],
         capture_output=True,
@@ -117,25 +119,28 @@ def told(*arguments):
 
 
 @pytest.mark.slow
-def test_one_seed_prints_one_page_and_another_seed_another():
-    code, page = told("--seed", "5")
+def test_same_seed_prints_same_page():
+    code, page = run_program("--seed", "5")
     assert code == 0
     heads = re.findall(r"^\| [a-z]+ \|.*$\n^\| --- .*$", page, re.MULTILINE)
     assert len(heads) == 3
-    told_of = text_of("docs/fleet.md")  # Numbers of the last table's heads are those of a load.
-    assert all(head.partition(", ")[0] in told_of for head in heads), "paste anew what it prints"
-    assert f"\npython benchmarks/{PROGRAM.name}" in told_of
-    assert told("--seed", "5") == (0, page)
-    assert told("--seed", "6")[1].splitlines()[1:] != page.splitlines()[1:]
+    # The table heads contain numbers of the load, so only their first parts are compared.
+    documentation = text_of("docs/fleet.md")
+    assert all(head.partition(", ")[0] in documentation for head in heads), (
+        "paste the new output into the page"
+    )
+    assert f"\npython benchmarks/{PROGRAM.name}" in documentation
+    assert run_program("--seed", "5") == (0, page)
+    assert run_program("--seed", "6")[1].splitlines()[1:] != page.splitlines()[1:]
 
 
 @pytest.mark.slow
-def test_measured_costs_come_by_a_file_and_what_is_no_cost_is_refused(tmp_path):
+def test_costs_file_is_used_and_invalid_costs_rejected(tmp_path):
     file = tmp_path / "costs.json"
     file.write_text(json.dumps({"submit_ms": 1.25}))
-    code, page = told("--costs", str(file))
+    code, page = run_program("--costs", str(file))
     assert (code, f"costs ({file}), ms:\n  submit 1.25, turn 17.8," in page) == (0, True)
     for wrong in ({"submit": 1.25}, {"submit_ms": 0}, {"submit_ms": "1"}, [1.25]):
         file.write_text(json.dumps(wrong))
-        code, said = told("--costs", str(file))
-        assert (code, "cost" in said) == (1, True)
+        code, output = run_program("--costs", str(file))
+        assert (code, "cost" in output) == (1, True)

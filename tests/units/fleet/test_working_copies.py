@@ -1,4 +1,4 @@
-"""A working copy holds what the ledger says is done: nothing erased, never done, or that leads elsewhere."""
+"""A working copy contains the committed state of the ledger: no erased text, no unfinished change."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ WORD = b"marmot"
 
 
 class Nodes:
-    """A home, and its copies on some nodes."""
+    """A home and its copies on some nodes."""
 
     def __init__(self, fleet, base):
         self.fleet, self.base, self.home = fleet, base, fleet.new_home()
         self._copies = []
 
     def copy(self, name, policy=STRICT):
-        """That of a node."""
+        """Create the copy of a node."""
         ledger = self.fleet.pool.home(self.home)
         made = WorkingCopy(self.base / name / "copy", ledger, key_of(KEY, self.home), CopyTerms(policy, name))
         self._copies.append(made)
         return made
 
-    def taken_over(self):
-        """A node that is none of these takes the lease, and lets it go."""
+    def take_over(self):
+        """Let another node acquire and release the lease."""
         self.execute("UPDATE home SET epoch = epoch + 1, until = '-infinity'")
 
     def execute(self, statement, *values):
-        """By the nodes' role, in the home."""
+        """Run a statement as the node role, in the home."""
         with self.fleet.pool.connection() as connection, connection.transaction():
             connection.execute("SELECT set_config('muniment.home', %s, true)", (self.home,))
             connection.execute(statement, values)
@@ -62,19 +62,19 @@ def nodes(fleet, tmp_path):
 
 
 @contextmanager
-def changing(copy):
-    """The home, under the lease of a copy's node."""
-    with copy.holding(patience()) as (_, place):
-        yield Ground(copy.directory / MEMORY, place.roots, place.state)
+def open_for_change(copy):
+    """Yield the home under the lease of the node of a copy."""
+    with copy.holding(patience()) as (_, context):
+        yield Ground(copy.directory / MEMORY, context.roots, context.state)
 
 
 def commit(copy, *changes, **more):
-    with changing(copy) as ground:
+    with open_for_change(copy) as ground:
         ground.commit(*changes, **more)
 
 
-def files(copy):
-    """The files of a copy, as the ledger stands, but for its indexes."""
+def read_files(copy):
+    """Return the files of an updated copy, without its indexes."""
     with copy.reading(patience()):
         base = copy.directory / MEMORY
         found = {str(each.relative_to(base)): each.read_bytes() for each in base.rglob("*") if each.is_file()}
@@ -83,227 +83,227 @@ def files(copy):
     }
 
 
-def held_by(copy):
-    """Every byte below the directory of a copy."""
+def read_all_bytes(copy):
+    """Return all bytes in the directory of a copy."""
     return b"".join(each.read_bytes() for each in copy.directory.rglob("*") if each.is_file())
 
 
-def recalled(copy, query):
-    """The paths of the entries that a recall from a copy returns."""
+def recall_paths(copy, query):
+    """Return the paths that a recall from a copy finds."""
     with copy.reading(patience()) as opened:
         return [each.path for each in opened.workspace.recaller().recall(query).entries]
 
 
-def noted(calls, real):
-    """A method that also notes what it is called on."""
+def record_calls(calls, original):
+    """Wrap a method so that its objects are recorded."""
 
-    def method(self, *given):
+    def method(self, *arguments):
         calls.append(self)
-        return real(self, *given)
+        return original(self, *arguments)
 
     return method
 
 
-def test_a_copy_is_made_and_follows_what_other_nodes_do(nodes):
+def test_copy_is_created_and_follows_other_nodes(nodes):
     one, two = nodes.copy("one"), nodes.copy("two")
     commit(one, new("user/a.md", b"# A\n"), new("project/p/b.md", b"# B\n"))
-    assert files(two) == files(one) == {"user/a.md": b"# A\n", "project/p/b.md": b"# B\n"}
-    with changing(two) as ground:
+    assert read_files(two) == read_files(one) == {"user/a.md": b"# A\n", "project/p/b.md": b"# B\n"}
+    with open_for_change(two) as ground:
         ground.commit(ground.edit("user/a.md", b"# Other\n"), new("user/c.md", b"# C\n"))
-    assert files(one) == files(two) == {
+    assert read_files(one) == read_files(two) == {
         "user/a.md": b"# Other\n", "project/p/b.md": b"# B\n", "user/c.md": b"# C\n",
     }  # fmt: skip
     three = nodes.copy("three")
-    assert files(three) == files(one)
+    assert read_files(three) == read_files(one)
     three.close(patience())
-    assert files(three) == files(one)  # Taken up again.
+    assert read_files(three) == read_files(one)  # The copy is reused.
 
 
-def test_a_scope_of_which_nothing_is_left_has_its_index_in_every_copy(nodes):
-    one, behind, made_after = (nodes.copy(name) for name in ("one", "two", "three"))
-    assert files(behind) == {}
+def test_empty_scope_has_its_index_in_every_copy(nodes):
+    one, outdated, made_after = (nodes.copy(name) for name in ("one", "two", "three"))
+    assert read_files(outdated) == {}
     commit(one, new("user/a.md", b"# A\n"))
-    with changing(one) as ground:
+    with open_for_change(one) as ground:
         ground.commit(removals=[("user/a.md", sha(b"# A\n"))])
-    for copy in (behind, made_after, one):
-        assert files(copy) == {}
+    for copy in (outdated, made_after, one):
+        assert read_files(copy) == {}
         indexes = [each.relative_to(copy.directory / MEMORY) for each in copy.directory.rglob("MEMORY.md")]
         assert list(map(str, indexes)) == ["user/MEMORY.md"]
 
 
 @pytest.mark.threat("T-FLT-04", control="counted_erasures")
-def test_what_was_erased_is_in_no_copy_that_is_read_afterwards(nodes):
+def test_erased_text_is_in_no_copy_read_afterwards(nodes):
     one, two, three = (nodes.copy(name) for name in ("one", "two", "three"))
     commit(one, new("user/tea.md", TEXT), new("user/a.md", b"# A\n"))
     for copy in (two, three):
-        assert files(copy)["user/tea.md"] == TEXT
-        assert WORD in held_by(copy)
+        assert read_files(copy)["user/tea.md"] == TEXT
+        assert WORD in read_all_bytes(copy)
     three.close(patience())
-    with changing(one) as ground:
+    with open_for_change(one) as ground:
         erase("user/tea.md", EraseGround(ground.state, ground.roots, STRICT, patience()))
     for copy in (one, two, three):
-        assert files(copy) == {"user/a.md": b"# A\n"}
-        assert WORD not in held_by(copy)
+        assert read_files(copy) == {"user/a.md": b"# A\n"}
+        assert WORD not in read_all_bytes(copy)
 
 
 @pytest.mark.threat("T-FLT-04", control="spoiled_copies")
-def test_what_a_node_did_whose_lease_was_lost_is_in_its_copy_no_more(nodes):
+def test_changes_after_lost_lease_are_removed_from_copy(nodes):
     one, two = nodes.copy("one"), nodes.copy("two")
     commit(one, new("user/a.md", b"# A\n"))
-    with changing(one) as ground:
-        nodes.taken_over()
+    with open_for_change(one) as ground:
+        nodes.take_over()
         commit(two, new("user/of-two.md", b"# Two\n"))
         raised(LeaseLost, ground.commit, new("user/late.md"))
         (one.directory / MEMORY / "user/never.md").write_bytes(b"# What a step left that was cut off\n")
-    assert files(one) == files(two) == {"user/a.md": b"# A\n", "user/of-two.md": b"# Two\n"}
+    assert read_files(one) == read_files(two) == {"user/a.md": b"# A\n", "user/of-two.md": b"# Two\n"}
 
 
-def test_who_reads_while_a_lease_is_lost_keeps_who_had_it_from_nothing(nodes):
+def test_reader_during_lost_lease_does_not_block_writer(nodes):
     one = nodes.copy("one")
     commit(one, new("user/a.md", b"# A\n"))
     with ThreadPoolExecutor(1) as threads:
         with one.holding(patience()):
-            nodes.taken_over()
-            reading = threads.submit(files, one)
+            nodes.take_over()
+            reading = threads.submit(read_files, one)
             while not one.is_spoiled:
                 assert not reading.done()
-        # If both waited for each other, the reader's patience would end, and this would raise.
+        # If both waited for each other, the reader's timeout would expire and raise.
         assert reading.result() == {"user/a.md": b"# A\n"}
     assert one.held is None
 
 
-def test_a_copy_of_more_than_the_ledger_knows_is_made_anew(nodes):
+def test_copy_newer_than_ledger_is_rebuilt(nodes):
     one, two = nodes.copy("one"), nodes.copy("two")
     commit(one, new("user/a.md", b"# A\n"), run=by("task-1"))
     commit(one, new("user/b.md", b"# B\n"), run=by("task-2"))
-    assert files(two) == files(one)
-    # A standby that never had the last commit takes over.
+    assert read_files(two) == read_files(one)
+    # A standby that never received the last commit takes over.
     nodes.execute("UPDATE home SET number = number - 1")
     nodes.execute("DELETE FROM change_set WHERE number = (SELECT max(number) FROM change_set)")
     two.close(patience())
     for copy in (one, two):
-        assert files(copy) == {"user/a.md": b"# A\n"}
+        assert read_files(copy) == {"user/a.md": b"# A\n"}
 
 
 @pytest.mark.threat("T-FLT-04", control="unmarked_copies")
-def test_a_copy_that_a_node_left_half_changed_is_not_taken_up_again(nodes):
+def test_half_changed_copy_is_not_reused(nodes):
     one, after_a_kill = nodes.copy("one"), nodes.copy("killed")
     commit(one, new("user/a.md", b"# A\n"))
-    files(one)
-    with changing(one):
+    read_files(one)
+    with open_for_change(one):
         never = one.directory / MEMORY / "user/never.md"
         never.write_bytes(b"# Never done\n")
-        shutil.copytree(one.directory, after_a_kill.directory)  # What a kill leaves.
+        shutil.copytree(one.directory, after_a_kill.directory)  # The state after a kill.
         never.unlink()
-    assert files(after_a_kill) == files(one) == {"user/a.md": b"# A\n"}
+    assert read_files(after_a_kill) == read_files(one) == {"user/a.md": b"# A\n"}
 
 
 @pytest.mark.threat("T-FLT-04", control="claimed_copies")
-def test_a_copy_in_which_something_else_stands_is_made_anew(nodes):
+def test_copy_with_foreign_changes_is_rebuilt(nodes):
     one, two = nodes.copy("one"), nodes.copy("two")
     commit(one, new("user/a.md", b"# A\n"))
-    assert files(two) == {"user/a.md": b"# A\n"}
+    assert read_files(two) == {"user/a.md": b"# A\n"}
     (two.directory / MEMORY / "user/a.md").write_bytes(b"# By somebody\n")
     (two.directory / MEMORY / "user/stray.md").write_bytes(b"# By somebody\n")
-    with changing(one) as ground:
+    with open_for_change(one) as ground:
         ground.commit(ground.edit("user/a.md", b"# Anew\n"))
-    assert files(two) == {"user/a.md": b"# Anew\n"}
+    assert read_files(two) == {"user/a.md": b"# Anew\n"}
 
 
 @pytest.mark.threat("T-FLT-04", control="current_bytes")
 def test_commit_after_file_changed_under_lease_is_rejected(nodes):
     one, two = nodes.copy("one"), nodes.copy("two")
     commit(one, new("user/a.md", b"# A\n"))
-    with changing(one) as ground:
+    with open_for_change(one) as ground:
         (one.directory / MEMORY / "user/a.md").write_bytes(TEXT)
         raised(StoreConflict, ground.commit, ground.edit("user/a.md", TEXT + b"And more.\n"))
         raised(StoreConflict, ground.commit, removals=[("user/a.md", sha(TEXT))])
-    assert files(two) == files(one) == {"user/a.md": b"# A\n"}
+    assert read_files(two) == read_files(one) == {"user/a.md": b"# A\n"}
 
 
 @pytest.mark.threat("T-FLT-04", control="current_bytes")
 def test_recall_after_file_changed_under_lease_omits_it(nodes):
     one = nodes.copy("one")
     commit(one, new("user/a.md", b"# A\nThe user keeps a heron in the garden.\n"))
-    with changing(one):
+    with open_for_change(one):
         (one.directory / MEMORY / "user/a.md").write_bytes(TEXT)
         (one.directory / MEMORY / "user/stray.md").write_bytes(TEXT)
         for query in ("where is the marmot in the cellar?", "where is the heron in the garden?"):
-            assert recalled(one, query) == []
-    assert recalled(one, "where is the marmot in the cellar?") == []
-    assert recalled(one, "where is the heron in the garden?") == ["user/a.md"]
+            assert recall_paths(one, query) == []
+    assert recall_paths(one, "where is the marmot in the cellar?") == []
+    assert recall_paths(one, "where is the heron in the garden?") == ["user/a.md"]
 
 
 @pytest.mark.threat("T-FLT-04", control="compared_copies")
-def test_index_changed_in_copy_is_made_anew_for_a_change(nodes):
+def test_index_changed_in_copy_is_rebuilt_before_change(nodes):
     one = nodes.copy("one")
     commit(one, new("user/a.md", b"# A\n"))
     index = one.directory / MEMORY / "user/MEMORY.md"
     before = index.read_bytes()
     for change in (lambda: index.write_bytes(TEXT), index.unlink):
         change()
-        with changing(one):
+        with open_for_change(one):
             assert index.read_bytes() == before
-    assert files(one) == {"user/a.md": b"# A\n"}
+    assert read_files(one) == {"user/a.md": b"# A\n"}
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
-def test_copy_with_stray_file_that_is_behind_indexes_none_of_it(nodes, is_closed):
+def test_outdated_copy_does_not_index_stray_file(nodes, is_closed):
     one, two = nodes.copy("one"), nodes.copy("two")
     commit(one, new("user/a.md", b"# A\n"))
-    assert files(two) == {"user/a.md": b"# A\n"}
+    assert read_files(two) == {"user/a.md": b"# A\n"}
     if is_closed:
         two.close(patience())
     (two.directory / MEMORY / "user/marmot.md").write_bytes(TEXT)
     commit(one, new("user/b.md", b"# B\n"), run=by("task-2"))
-    assert files(two) == {"user/a.md": b"# A\n", "user/b.md": b"# B\n"}
-    assert WORD not in held_by(two)
+    assert read_files(two) == {"user/a.md": b"# A\n", "user/b.md": b"# B\n"}
+    assert WORD not in read_all_bytes(two)
 
 
-def test_copy_cut_off_in_replay_is_made_anew(nodes, monkeypatch):
+def test_copy_interrupted_in_replay_is_rebuilt(nodes, monkeypatch):
     one, two, killed = (nodes.copy(name) for name in ("one", "two", "killed"))
     commit(one, new("user/a.md", b"# A\n"))
-    assert files(two) == {"user/a.md": b"# A\n"}
-    with changing(one) as ground:
+    assert read_files(two) == {"user/a.md": b"# A\n"}
+    with open_for_change(one) as ground:
         ground.commit(ground.edit("user/a.md", b"# Other\n"), new("user/b.md", b"# B\n"), run=by("task-2"))
 
-    def cut_off(changes, held):
-        replay(changes[:1], held)
-        shutil.copytree(two.directory, killed.directory)  # What a kill leaves.
+    def interrupt_replay(changes, locked_roots):
+        replay(changes[:1], locked_roots)
+        shutil.copytree(two.directory, killed.directory)  # The state after a kill.
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(copied, "replay", cut_off)
-        raised(KeyboardInterrupt, files, two)
+        patched.setattr(copied, "replay", interrupt_replay)
+        raised(KeyboardInterrupt, read_files, two)
     for copy in (two, killed):
-        assert files(copy) == {"user/a.md": b"# Other\n", "user/b.md": b"# B\n"}
+        assert read_files(copy) == {"user/a.md": b"# Other\n", "user/b.md": b"# B\n"}
 
 
-def test_copy_that_nobody_changed_is_never_made_anew(nodes, monkeypatch):
+def test_unmodified_copy_is_never_rebuilt(nodes, monkeypatch):
     made = []
-    monkeypatch.setattr(WorkingCopy, "_build", noted(made, WorkingCopy._build))
+    monkeypatch.setattr(WorkingCopy, "_build", record_calls(made, WorkingCopy._build))
     one, two = nodes.copy("one"), nodes.copy("two")
     for number in range(4):
         commit(one, new(f"user/{number}.md"), new(f"project/{number}.md"), run=by(f"task-{number}"))
-        files(two)
-    with changing(two) as ground:
+        read_files(two)
+    with open_for_change(two) as ground:
         ground.commit(ground.edit("user/0.md"), removals=[("user/1.md", sha(b"new\n"))], run=by("task-5"))
     for copy in (one, two):
-        assert len(files(copy)) == 7
+        assert len(read_files(copy)) == 7
         copy.close(patience())
-        assert len(files(copy)) == 7
+        assert len(read_files(copy)) == 7
     assert made == [one, two]
 
 
-def test_change_begins_however_slow_the_node_is(nodes):
+def test_change_starts_with_zero_timeout(nodes):
     one, two = nodes.copy("one"), nodes.copy("two")
     commit(one, new("user/a.md", b"# A\n"))
-    with two.holding(patience(0)) as (_, place):
-        assert place.roots
-    assert files(two) == files(one)
+    with two.holding(patience(0)) as (_, context):
+        assert context.roots
+    assert read_files(two) == read_files(one)
 
 
-# -- A ledger that somebody wrote into ---------------------------------------------------------------------
+# -- hostile ledgers -------------------------------------------------------------------------------------
 
 HOSTILE = ("../../../../outside/x.md", "/outside/x.md", "MEMORY.md", "index/x.md", "x")
 
@@ -311,11 +311,11 @@ HOSTILE = ("../../../../outside/x.md", "/outside/x.md", "MEMORY.md", "index/x.md
 @pytest.mark.threat("T-FLT-05", control="replayed_names")
 @pytest.mark.threat("T-FLT-05", control="canonical_rows")
 @pytest.mark.parametrize("rel", HOSTILE)
-def test_by_what_a_ledger_says_of_its_paths_no_copy_is_led_elsewhere(nodes, rel):
+def test_hostile_ledger_paths_write_nothing_outside_copy(nodes, rel):
     warm, cold, by_hand = nodes.copy("warm"), nodes.copy("cold"), b"# Planted\n"
     (nodes.base / "outside").mkdir()
     commit(warm, new("user/a.md", b"# A\n"), run=by("task-1"))
-    files(warm)
+    read_files(warm)
     nodes.execute("UPDATE change SET rel = %s WHERE rel = 'a.md'", rel)
     nodes.execute("UPDATE blob SET content = %s", by_hand)
     nodes.execute("UPDATE change_kept SET after_digest = %s", hashlib.sha256(by_hand).hexdigest())
@@ -323,61 +323,59 @@ def test_by_what_a_ledger_says_of_its_paths_no_copy_is_led_elsewhere(nodes, rel)
     nodes.execute("UPDATE change_set SET number = number + 1")
     outside = photograph(nodes.base / "outside")
     for copy in (warm, cold):
-        raised(MunimentError, files, copy)
+        raised(MunimentError, read_files, copy)
         planted = [each for each in nodes.base.rglob("*") if each.is_file() and each.suffix == ".md"]
         assert by_hand not in {each.read_bytes() for each in planted}
     assert photograph(nodes.base / "outside") == outside
 
 
-def test_of_a_root_that_is_none_of_a_home_nothing_is_made(nodes):
+def test_unknown_root_in_ledger_creates_nothing(nodes):
     one, two = nodes.copy("one"), nodes.copy("two")
     commit(one, new("user/a.md", b"# A\n"), new("project/b.md", b"# B\n"))
     nodes.execute("INSERT INTO root (id, path) VALUES ('odd', '../../outside')")
     nodes.execute("UPDATE change_kept SET root = 'odd' WHERE rel = 'a.md'")
-    assert files(two) == {"project/b.md": b"# B\n"}
+    assert read_files(two) == {"project/b.md": b"# B\n"}
     assert not (nodes.base / "outside").exists()
 
 
-def test_a_home_that_is_removed_has_no_copy_that_answers(nodes):
+def test_copy_of_removed_home_raises(nodes):
     one = nodes.copy("one")
     commit(one, new("user/a.md", b"# A\n"))
     with psycopg.connect(nodes.fleet.superuser, options="-c search_path=muniment") as owner:
         owner.execute("DELETE FROM home WHERE home = %s", (nodes.home,))
-    raised(MunimentError, files, one, match="the home does not exist")
+    raised(MunimentError, read_files, one, match="the home does not exist")
 
 
-def test_a_copy_follows_to_where_a_file_is_as_it_was_or_went_and_comes_anew_where_there_is_too_much(
-    nodes, monkeypatch
-):
+def test_copy_follows_reverted_change_or_is_rebuilt_if_old(nodes, monkeypatch):
     one, two = nodes.copy("one"), nodes.copy("two")
     commit(one, new("user/a.md", b"# A\n"))
-    assert files(two) == {"user/a.md": b"# A\n"}
-    with changing(one) as ground:
+    assert read_files(two) == {"user/a.md": b"# A\n"}
+    with open_for_change(one) as ground:
         ground.commit(ground.edit("user/a.md", b"# Other\n"), run=by("task-2"))
         ground.commit(ground.edit("user/a.md", b"# A\n"), run=by("task-3"))
-    assert files(two) == {"user/a.md": b"# A\n"}
+    assert read_files(two) == {"user/a.md": b"# A\n"}
     commit(one, new("user/b.md", b"# B\n"), new("user/c.md", b"# C\n"), run=by("task-4"))
     monkeypatch.setattr(copied, "MOST_BEHIND", 1)
-    assert files(two) == {"user/a.md": b"# A\n", "user/b.md": b"# B\n", "user/c.md": b"# C\n"}
+    assert read_files(two) == {"user/a.md": b"# A\n", "user/b.md": b"# B\n", "user/c.md": b"# C\n"}
 
 
-def test_a_scope_that_the_policy_has_no_more_is_in_no_copy(nodes):
+def test_scope_removed_from_policy_is_in_no_copy(nodes):
     one = nodes.copy("one")
     commit(one, new("user/a.md", b"# A\n"), new("project/b.md", b"# B\n"))
-    of_user = tuple(terms for terms in STRICT.scope_terms if terms.name == "user")
+    of_user = tuple(scope for scope in STRICT.scope_terms if scope.name == "user")
     two = nodes.copy("two", replace(STRICT, scope_terms=of_user))
-    assert files(two) == {"user/a.md": b"# A\n"}
+    assert read_files(two) == {"user/a.md": b"# A\n"}
     commit(one, new("project/c.md", b"# C\n"), run=by("task-2"))
-    assert files(two) == {"user/a.md": b"# A\n"}
+    assert read_files(two) == {"user/a.md": b"# A\n"}
 
 
-def test_a_root_that_somebody_gave_another_name_in_the_ledger_is_told(nodes):
+def test_root_renamed_in_ledger_raises(nodes):
     one = nodes.copy("one")
     commit(one, new("user/a.md", b"# A\n"))
     nodes.execute("UPDATE root SET path = 'elsewhere' WHERE path = 'user'")
     raised(
         ManagedMemoryUnavailable,
-        files,
+        read_files,
         nodes.copy("two"),
         match="list of roots was changed by another program",
     )

@@ -1,4 +1,4 @@
-"""An ordinary tree and its root, opened by either resolver."""
+"""Fixtures: a directory tree and its root, opened by either resolver."""
 
 import os
 

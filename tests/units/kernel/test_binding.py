@@ -1,4 +1,4 @@
-"""Which directories become roots: `muniment.kernel.binding`."""
+"""Directories that become roots: `muniment.kernel.binding`."""
 
 import os
 import stat
@@ -24,8 +24,8 @@ def directory(tmp_path):
     return made
 
 
-def refused(path, **keywords):
-    """The reason for which `path` is not bound; nothing stays open."""
+def get_bind_error(path, **keywords):
+    """Return the reason why `path` is not bound; check that nothing stays open."""
     with nothing_left_open(), pytest.raises(ManagedMemoryUnavailable) as caught:
         bind("user", path, **keywords)
     assert caught.value.what == "user"
@@ -34,7 +34,7 @@ def refused(path, **keywords):
 
 
 @pytest.mark.threat("T-PATH-05", control="link_at_bind")
-def test_a_link_is_resolved_once_when_it_is_bound(directory, tmp_path):
+def test_bind_resolves_link_once(directory, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(directory)
     with bind("user", link) as bound:
@@ -45,89 +45,89 @@ def test_a_link_is_resolved_once_when_it_is_bound(directory, tmp_path):
         bound.verify()
 
 
-def test_what_is_no_directory_is_refused_with_the_reason_and_advice(directory, tmp_path, monkeypatch):
+def test_bind_rejects_non_directory_with_reason(directory, tmp_path, monkeypatch):
     monkeypatch.chdir(directory)
     (tmp_path / "link").symlink_to(tmp_path / "missing")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    assert refused("") == "no directory is configured; give the path of one"
+    assert get_bind_error("") == "no directory is configured; give the path of one"
     for path, reason in (
         *((tmp_path / "missing", "does not exist; create it"), (tmp_path / "link", "missing target")),
         *((tmp_path / "loop", "cannot be opened"), (directory / "note.md", "is not a directory")),
         ("nul\0", "is not a valid path"),
     ):
-        assert reason in refused(path)
+        assert reason in get_bind_error(path)
 
 
 @pytest.mark.threat("T-LEAK-08", control="roots_ours")
-def test_a_directory_that_others_have_or_write_is_refused_with_the_remedy(directory, tmp_path, monkeypatch):
+def test_bind_rejects_directory_writable_by_others(directory, tmp_path, monkeypatch):
     for mode in (0o720, 0o702, 0o2770):
         directory.chmod(mode)
-        reason = refused(directory)
+        reason = get_bind_error(directory)
         assert f"mode {mode:04o}" in reason
         assert reason.endswith(f"run: chmod go-w {directory}")
     (tmp_path / "link").symlink_to(directory)
-    assert f"{directory} (the target of the link {tmp_path / 'link'})" in refused(tmp_path / "link")
+    assert f"{directory} (the target of the link {tmp_path / 'link'})" in get_bind_error(tmp_path / "link")
     directory.chmod(0o700)
     us = os.geteuid()
     with monkeypatch.context() as patch:
         patch.setattr(os, "geteuid", lambda: us + 1)
-        assert f"belongs to user {us}, not to user {us + 1};" in refused(directory)
+        assert f"belongs to user {us}, not to user {us + 1};" in get_bind_error(directory)
     if us == 0:
         os.chown(directory, 65_534, 65_534)
-        assert "belongs to user 65534" in refused(directory)
+        assert "belongs to user 65534" in get_bind_error(directory)
 
 
-def test_a_directory_swapped_while_it_is_bound_or_not_listed_is_refused(directory, tmp_path, monkeypatch):
-    told = refused(directory, resolver=Failing(13))
-    assert "cannot be listed (Permission denied); run: chmod u+rwx" in told
+def test_bind_rejects_directory_swapped_or_not_listable(directory, tmp_path, monkeypatch):
+    reason = get_bind_error(directory, resolver=Failing(13))
+    assert "cannot be listed (Permission denied); run: chmod u+rwx" in reason
     real = os.open
 
-    def swapping(path, *args, **keywords):
+    def open_and_swap(path, *args, **keywords):
         fd = real(path, *args, **keywords)
         directory.rename(tmp_path / "moved")
         directory.mkdir(mode=0o700)
         return fd
 
-    monkeypatch.setattr(os, "open", swapping)
-    assert "changed while it was bound" in refused(directory)
+    monkeypatch.setattr(os, "open", open_and_swap)
+    assert "changed while it was bound" in get_bind_error(directory)
 
 
-# Apart from state, policies, configuration, other scopes.
+# Roots do not overlap state, policies, configuration or other scopes.
 
 
 @pytest.mark.threat("T-PATH-05", control="roots_apart")
-def test_a_root_inside_around_or_equal_to_what_is_kept_apart_is_refused(directory, tmp_path, monkeypatch):
+def test_root_overlapping_protected_directory_is_rejected(directory, tmp_path, monkeypatch):
     inside = directory / "state"
     inside.mkdir()
     missing = directory / "not" / "yet"
-    for kept, relation in (
+    for protected, relation in (
         *((inside, f"contains {inside}"), (tmp_path, f"is inside {tmp_path}")),
         *((missing, f"contains {missing}"), (directory / "note.md" / "below", "contains")),
     ):
-        assert relation in refused(directory, apart_from=[kept])
+        assert relation in get_bind_error(directory, apart_from=[protected])
     real = Path.stat
 
-    def failing(path, **keywords):
+    def fail_stat(path, **keywords):
         if path == tmp_path / "state":
             raise PermissionError(13, "Permission denied")
         return real(path, **keywords)
 
-    monkeypatch.setattr(Path, "stat", failing)
-    assert "cannot check the path" in refused(directory, apart_from=[tmp_path / "state"])
+    monkeypatch.setattr(Path, "stat", fail_stat)
+    assert "cannot check the path" in get_bind_error(directory, apart_from=[tmp_path / "state"])
 
 
-def test_roots_of_several_scopes_must_lie_apart(directory, tmp_path):
-    below, beside, missing = directory / "below", tmp_path / "beside", tmp_path / "missing"
-    for made in (below, beside):
+def test_roots_of_scopes_must_not_overlap(directory, tmp_path):
+    below, sibling, missing = directory / "below", tmp_path / "beside", tmp_path / "missing"
+    for made in (below, sibling):
         made.mkdir(mode=0o700)
-    for roots, told in (
+    for roots, message in (
         ({"user": directory, "project": below}, "contains the root of scope 'project'"),
         ({"user": directory, "project": directory}, "is the same directory as the root of scope 'project'"),
-        ({"project": beside, "user": missing}, "does not exist"),
+        ({"project": sibling, "user": missing}, "does not exist"),
     ):
-        with nothing_left_open(), pytest.raises(ManagedMemoryUnavailable, match=told):
+        with nothing_left_open(), pytest.raises(ManagedMemoryUnavailable, match=message):
             bind_all(roots)
-    roots = bind_all({"user": directory, "project": beside}, apart_from=[tmp_path / "state"])
+    roots = bind_all({"user": directory, "project": sibling}, apart_from=[tmp_path / "state"])
     assert list(roots) == ["user", "project"]
     for bound in roots.values():
         bound.verify()
@@ -135,14 +135,14 @@ def test_roots_of_several_scopes_must_lie_apart(directory, tmp_path):
         bound.close()
 
 
-def test_a_policy_lies_in_no_root_by_any_name_and_is_written_by_nobody_else(directory, tmp_path):
+def test_policy_file_must_be_outside_roots_and_private(directory, tmp_path):
     folder, policy = tmp_path / "policies", tmp_path / "policies" / "p.toml"
     folder.mkdir(mode=0o700)
     policy.write_text("")
     for bound in bind_outside({"user": directory}, [policy], frozenset()).values():
         bound.close()
-    lies = raised(PolicyInvalid, bind_outside, {"user": directory}, [directory / "note.md"], frozenset())
-    assert "is in the root" in str(lies)
+    error = raised(PolicyInvalid, bind_outside, {"user": directory}, [directory / "note.md"], frozenset())
+    assert "is in the root" in str(error)
     (directory / "p.toml").hardlink_to(policy)
     links = frozenset({(policy.stat().st_dev, policy.stat().st_ino)})
     with pytest.raises(PolicyInvalid, match="by another name"):
@@ -153,11 +153,11 @@ def test_a_policy_lies_in_no_root_by_any_name_and_is_written_by_nobody_else(dire
         raised(ConfigInvalid, require_ours, path, inside=path == folder)
 
 
-# Afterwards.
+# After binding.
 
 
 @pytest.mark.threat("T-PATH-05", control="root_identity")
-def test_a_root_that_is_no_longer_where_it_was_bound_is_noticed(directory, tmp_path):
+def test_root_replaced_after_bind_is_detected(directory, tmp_path):
     with bind("user", directory) as bound:
         for act in (
             lambda: directory.rename(tmp_path / "moved"),
@@ -175,22 +175,22 @@ def test_a_root_that_is_no_longer_where_it_was_bound_is_noticed(directory, tmp_p
 # Default directories.
 
 
-def test_a_default_directory_and_its_parents_are_private_and_take_the_place_of_nothing(directory, tmp_path):
-    wanted = tmp_path / "home" / "projects" / "memory"
+def test_default_directory_is_created_private_or_rejected(directory, tmp_path):
+    target = tmp_path / "home" / "projects" / "memory"
     before = os.umask(0)
     try:
-        create_private_directory(wanted)
+        create_private_directory(target)
     finally:
         os.umask(before)
-    for path in (wanted, wanted.parent, wanted.parent.parent):
+    for path in (target, target.parent, target.parent.parent):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
-    create_private_directory(str(wanted))
-    bind("user", wanted).close()
+    create_private_directory(str(target))
+    bind("user", target).close()
     (tmp_path / "dangling").symlink_to(tmp_path / "missing")
-    for path, told in (
+    for path, message in (
         (directory / "note.md", "is not a directory"),
         (tmp_path / "dangling", "is not a directory"),
         (directory / "note.md" / "below", "cannot be created"),
     ):
-        raised(ManagedMemoryUnavailable, create_private_directory, path, match=told)
+        raised(ManagedMemoryUnavailable, create_private_directory, path, match=message)
     assert not (tmp_path / "missing").exists()

@@ -1,4 +1,4 @@
-"""Waits end: `muniment.kernel.cancel`."""
+"""Waiting with deadlines and cancellation: `muniment.kernel.cancel`."""
 
 import math
 import os
@@ -21,8 +21,8 @@ def is_readable(fd):
 
 
 @contextmanager
-def cancelled_by_signal(token):
-    """Whoever raises SIGUSR1 cancels it, in the middle of what is interrupted."""
+def cancel_on_signal(token):
+    """Cancel the token in a handler of SIGUSR1, which interrupts any operation."""
     previous = signal.signal(signal.SIGUSR1, lambda *_: token.set())
     try:
         yield
@@ -31,7 +31,7 @@ def cancelled_by_signal(token):
 
 
 @pytest.mark.parametrize("is_child", [False, True])
-def test_a_closed_token_touches_no_descriptor_that_took_its_number(is_child):
+def test_closed_token_touches_no_reused_descriptor(is_child):
     reader, writer = os.pipe()
     with Cancel() as parent:
         cancel = parent.child() if is_child else parent
@@ -41,13 +41,13 @@ def test_a_closed_token_touches_no_descriptor_that_took_its_number(is_child):
         os.dup2(writer, number)
         parent.set()
         assert not is_readable(reader)
-        assert cancel.is_set() is not is_child  # A child had left.
+        assert cancel.is_set() is not is_child  # The child was detached.
         raised(ValueError, cancel.fileno, match="closed")
     for fd in {reader, writer, number}:
         os.close(fd)
 
 
-def test_a_child_that_is_cancelled_alone_takes_neither_its_parent_nor_its_siblings_along():
+def test_cancelled_child_does_not_cancel_parent_or_siblings():
     with Cancel() as parent, parent.child() as child, parent.child() as sibling, child.child() as grandchild:
         child.set()
         assert child.is_set()
@@ -63,10 +63,10 @@ def test_a_child_that_is_cancelled_alone_takes_neither_its_parent_nor_its_siblin
             assert is_readable(late.fileno())
 
 
-def test_what_was_said_last_is_heard_although_who_said_it_has_ended():
+def test_last_data_is_read_after_peer_has_ended():
     one, other = socket.socketpair()
     alive, writer = os.pipe()
-    os.close(writer)  # As a pidfd of a process that ended, it can be read.
+    os.close(writer)  # Readable, like the pidfd of a process that ended.
     with one, other:
         other.send(b"x")
         assert Patience(math.inf).wait(one.fileno(), select.POLLIN, alive=alive)
@@ -75,7 +75,7 @@ def test_what_was_said_last_is_heard_although_who_said_it_has_ended():
     os.close(alive)
 
 
-def test_a_child_may_outlive_its_parent_and_closing_either_takes_nothing_from_the_other():
+def test_closing_parent_or_child_does_not_close_the_other():
     with nothing_left_open():
         parent = Cancel()
         child, other = parent.child(), parent.child()
@@ -92,19 +92,19 @@ def test_a_child_may_outlive_its_parent_and_closing_either_takes_nothing_from_th
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("whose", ["nobody's", "child", "parent"])
-def test_a_signal_handler_that_cancels_where_it_interrupts_is_no_deadlock_whatever_others_do(whose):
-    """The thread that the handler interrupts holds the lock that the other thread is about to want."""
-    with Cancel() as parent, parent.child() as child, cancelled_by_signal(parent):
+@pytest.mark.parametrize("lock_owner", ["none", "child", "parent"])
+def test_cancel_in_signal_handler_does_not_deadlock(lock_owner):
+    """Interrupt a thread that holds the lock which the other thread needs next."""
+    with Cancel() as parent, parent.child() as child, cancel_on_signal(parent):
         other = threading.Thread(target=parent.set)
-        with (child if whose == "child" else parent)._lock:
-            if whose != "nobody's":
+        with (child if lock_owner == "child" else parent)._lock:
+            if lock_owner != "none":
                 other.start()
-            if whose == "child":  # The other thread has begun, and waits for this lock now or soon.
+            if lock_owner == "child":  # The other thread has started, and waits for this lock now or soon.
                 select.select([parent.fileno()], [], [])
             signal.raise_signal(signal.SIGUSR1)
             assert parent.is_set()
-        if whose != "nobody's":
+        if lock_owner != "none":
             other.join(20)
             assert not other.is_alive()
         assert child.is_set()

@@ -1,4 +1,4 @@
-"""What a root promises, over both resolvers: `muniment.kernel.root`, `openat2`, `walk`."""
+"""Guarantees of a root with both resolvers: `muniment.kernel.root`, `openat2`, `walk`."""
 
 import contextlib
 import errno
@@ -33,33 +33,33 @@ from muniment.sandbox.tools.links import read_links
 user = partial(at, "user")
 
 
-def fails(number):
-    """A system call that always fails."""
+def make_failing_call(number):
+    """Return a system call that always fails."""
 
-    def failing(*_, **__):
+    def fail(*_, **__):
         raise OSError(number, os.strerror(number))
 
-    return failing
+    return fail
 
 
-def escapes(root, rel):
-    """By what way, as every operation says; nothing stays open."""
+def find_escape_way(root, rel):
+    """Return the kind of escape that every operation reports; check that nothing stays open."""
     ways = set()
     for operation in OPERATIONS.values():
         with nothing_left_open(), pytest.raises(PathEscape) as caught:
             operation(root, rel)
         ways.add(caught.value.via)
-        told = str(caught.value)
-        assert "\n" not in told
-        assert CANARY not in told.replace(rel, "")
+        message = str(caught.value)
+        assert "\n" not in message
+        assert CANARY not in message.replace(rel, "")
     (way,) = ways
     return way
 
 
-# What is honest works.
+# Ordinary use.
 
 
-def test_a_file_is_read_whole_also_in_pieces_and_tells_what_it_is(root, trees, monkeypatch):
+def test_file_is_read_completely_with_its_status(root, trees, monkeypatch):
     (trees.inside / "empty.md").touch()
     assert root.read_bytes(user("note.md")) == root.read_bytes(user("note.md"), 11) == b"inside note"
     assert root.read_bytes(user("topic/deep/two.md")) == b"inside two"
@@ -75,7 +75,7 @@ def test_a_file_is_read_whole_also_in_pieces_and_tells_what_it_is(root, trees, m
     assert root.read_bytes(user("note.md")) == b"inside note"
 
 
-def test_a_directory_is_listed_in_order_with_kinds_and_anew_each_time(root, trees, monkeypatch):
+def test_directory_listing_is_sorted_and_has_kinds(root, trees, monkeypatch):
     (trees.inside / "a-link").symlink_to(trees.outside)
     os.mkfifo(trees.inside / "b-fifo")
     expected = (
@@ -85,44 +85,44 @@ def test_a_directory_is_listed_in_order_with_kinds_and_anew_each_time(root, tree
     assert root.list_directory(user("")) == root.list_directory(user("")) == expected
     assert root.list_directory(user("topic/deep")) == (Listed("two.md", "file"),)
     names = [os.fsencode(entry.name) for entry in expected]
-    # A file system that tells no kinds; they are found without following.
+    # A file system without kinds: they are read without following links.
     monkeypatch.setattr(subject, "entries", lambda _fd: [(name, 0) for name in (*names, b"gone")])
     assert root.list_directory(user("")) == expected
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.ENOMEM])
-def test_kind_that_the_system_does_not_tell_fails_the_listing(root, monkeypatch, number):
+def test_listing_fails_if_kind_cannot_be_read(root, monkeypatch, number):
     monkeypatch.setattr(subject, "entries", lambda _fd: [(b"note.md", 0)])
-    failing = replace(root, resolver=Failing({b"note.md": number}, root.resolver))
-    raised(Unreadable, failing.list_directory, user(""))
+    failing_root = replace(root, resolver=Failing({b"note.md": number}, root.resolver))
+    raised(Unreadable, failing_root.list_directory, user(""))
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOENT, errno.ENXIO])
 def test_error_while_reading_an_open_file_is_unreadable(root, monkeypatch, number):
-    monkeypatch.setattr(os, "pread", fails(number))
+    monkeypatch.setattr(os, "pread", make_failing_call(number))
     raised(Unreadable, root.read_bytes, user("note.md"))
 
 
 def test_error_of_fstat_on_an_open_file_is_unreadable(root, monkeypatch):
-    monkeypatch.setattr(subject, "fstat", fails(errno.EIO))
+    monkeypatch.setattr(subject, "fstat", make_failing_call(errno.EIO))
     raised(Unreadable, root.read_bytes, user("note.md"))
 
 
-def test_status_that_the_system_does_not_tell_is_not_absence(root, monkeypatch):
+def test_unreadable_status_is_not_reported_as_absence(root, monkeypatch):
     with OpenDirectory(root, user("")) as opened:
         assert opened.status_of("missing.md") is None
-        monkeypatch.setattr(os, "stat", fails(errno.EIO))
+        monkeypatch.setattr(os, "stat", make_failing_call(errno.EIO))
         raised(Unreadable, opened.status_of, "note.md")
 
 
-def test_a_listing_longer_than_one_buffer_is_complete(root, trees):
+def test_listing_longer_than_one_buffer_is_complete(root, trees):
     expected = sorted(f"{number:04}-{'x' * 100}.md" for number in range(600))
     for name in expected:
         (trees.inside / "topic" / "deep" / name).touch()
     assert [entry.name for entry in root.list_directory(user("topic/deep"))] == [*expected, "two.md"]
 
 
-def test_names_that_are_not_utf_8_or_begin_with_a_dot_are_names(root, trees):
+def test_names_not_utf8_or_starting_with_dot_are_readable(root, trees):
     Path(os.fsdecode(os.fsencode(trees.inside) + b"/topic/deep/\xff.md")).write_bytes(b"odd")
     name = root.list_directory(user("topic/deep"))[-1].name
     assert name == "\udcff.md"
@@ -133,7 +133,7 @@ def test_names_that_are_not_utf_8_or_begin_with_a_dot_are_names(root, trees):
     assert root.read_bytes(user("topic/.hidden/..x")) == b"dots"
 
 
-def test_examining_tells_kind_and_size_without_reading_and_none_where_nothing_is(root):
+def test_examine_returns_kind_and_size_or_none_if_missing(root):
     assert root.examine(user("note.md")) == Examined("file", 11)
     assert root.examine(user("topic")).kind == root.examine(user("")).kind == "directory"
     for rel in ("missing.md", "missing/one.md", "note.md/below.md", "x" * 255):
@@ -145,17 +145,17 @@ def test_examining_tells_kind_and_size_without_reading_and_none_where_nothing_is
             assert str(raised(NotFound, opened.read, name)).isprintable()
 
 
-# Links, at whatever place and whatever they lead to, are not followed.
+# Links are not followed, wherever they are and wherever they lead.
 
 
 @pytest.mark.threat("T-PATH-03", control="walk_checks")
 @pytest.mark.threat("T-PATH-03", control="openat2_resolve")
-def test_no_operation_and_no_open_directory_follows_a_link_nor_is_told_where_it_leads_outside(tmp_path):
+def test_no_operation_follows_links_or_reveals_targets(tmp_path):
     for number, (shape, resolver) in enumerate(itertools.product(LINKS, RESOLVERS)):
         trees = plant(tmp_path / str(number))
         rel, root = plant_link(trees, shape), trees.root(resolver)
         before = photograph(trees.outside, trees.other)
-        assert escapes(root, rel) is Via.SYMLINK, (shape, resolver)
+        assert find_escape_way(root, rel) is Via.SYMLINK, (shape, resolver)
         raised((PathEscape, NotFound), OpenDirectory, root, user(rel))
         parent, _, last = rel.rpartition("/")
         with contextlib.suppress(PathEscape), OpenDirectory(root, user(parent)) as opened:
@@ -167,50 +167,50 @@ def test_no_operation_and_no_open_directory_follows_a_link_nor_is_told_where_it_
         os.close(root.fd)
 
 
-# What is no file of its own is refused, and nothing waits for it.
+# Hard links and special files are rejected without waiting.
 
 
 @pytest.mark.threat("T-PATH-06", control="one_name")
-def test_a_hard_link_is_an_escape(root, trees):
+def test_hard_link_is_an_escape(root, trees):
     os.link(trees.outside / f"{CANARY}.md", trees.inside / "hard.md")
-    assert escapes(root, "hard.md") is Via.HARDLINK
+    assert find_escape_way(root, "hard.md") is Via.HARDLINK
 
 
 @pytest.mark.threat("T-PATH-08", control="without_waiting")
 @pytest.mark.threat("T-PATH-08", control="regular_only")
-def test_a_fifo_a_socket_and_a_device_are_escapes_and_nobody_waits_for_a_writer(root, trees, monkeypatch):
+def test_special_files_are_escapes_without_waiting(root, trees, monkeypatch):
     os.mkfifo(trees.inside / "fifo.md")
-    assert escapes(root, "fifo.md") is Via.SPECIAL
+    assert find_escape_way(root, "fifo.md") is Via.SPECIAL
     monkeypatch.chdir(trees.inside)  # the path of a socket may be no longer than 108 bytes
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("socket.md")
-    assert escapes(root, "socket.md") is Via.SPECIAL
+    assert find_escape_way(root, "socket.md") is Via.SPECIAL
     try:
         os.mknod("zero.md", 0o600 | stat.S_IFCHR, os.makedev(1, 5))
     except PermissionError:
         return  # only a privileged process can make a device
     if not os.statvfs("zero.md").f_flag & os.ST_NODEV:
-        assert escapes(root, "zero.md") is Via.SPECIAL
+        assert find_escape_way(root, "zero.md") is Via.SPECIAL
 
 
-def test_what_is_a_directory_is_not_read_and_a_file_is_not_listed(root):
+def test_directory_is_not_read_and_file_is_not_listed(root):
     for operation, rel in (("read", "folder.md"), ("read", ""), ("list", "note.md")):
         raised(errors.NotAFile, OPERATIONS[operation], root, rel)
 
 
-def test_a_file_removed_while_it_was_opened_is_not_found(root, trees):
-    def opened(*what):
+def test_file_removed_while_opened_is_not_found(root, trees):
+    def open_then_remove(*what):
         fd = root.resolver.open(*what)
         (trees.inside / "note.md").unlink()
         return fd
 
-    slow = Root(root.scope, root.fd, SimpleNamespace(name="slow", open=opened))
+    slow = Root(root.scope, root.fd, SimpleNamespace(name="slow", open=open_then_remove))
     raised(NotFound, slow.read_bytes, user("note.md"))
     (trees.inside / "note.md").touch()
     assert slow.examine(user("note.md")) is None
 
 
-# Text becomes a path before any system call, or is refused; only a path of the root's own scope leads on.
+# Text is parsed before any system call; only paths of the root's scope are accepted.
 
 OUTWARDS = {
     Via.NUL: ["nul\0.md", "\0", "/../\0"],
@@ -220,34 +220,40 @@ OUTWARDS = {
         *("/../note.md", "../" * 300),
     ],
 }
-NO_PATHS = [
+INVALID_PATHS = [
     *(".", "./note.md", "topic/.", "topic/./one.md", "topic//one.md", "topic/", "\ud800.md"),
     *("x" * (MAX_PATH_BYTES + 1), "é" * (MAX_PATH_BYTES // 2 + 1), "../" * MAX_PATH_BYTES),
 ]
 
 
 @pytest.mark.threat("T-PATH-01", control="checked_paths")
-def test_text_that_leads_outwards_is_an_escape_and_what_is_no_path_a_bad_name_before_any_call():
-    failing = Root("user", -1, Failing(errno.EIO))
+def test_escaping_or_invalid_text_is_rejected_before_syscalls():
+    failing_root = Root("user", -1, Failing(errno.EIO))
     for via, rels in OUTWARDS.items():
         for rel in rels:
-            assert escapes(failing, rel) is via, rel
-    for rel, operation in itertools.product(NO_PATHS, OPERATIONS.values()):
-        caught = raised(BadName, operation, failing, rel)
+            assert find_escape_way(failing_root, rel) is via, rel
+    for rel, operation in itertools.product(INVALID_PATHS, OPERATIONS.values()):
+        caught = raised(BadName, operation, failing_root, rel)
         assert "\n" not in str(caught)
 
 
-def test_text_and_the_path_of_another_scope_lead_nowhere_not_even_to_a_call():
-    failing = Root("user", -1, Failing(errno.EIO))
+def test_text_or_path_of_other_scope_is_rejected():
+    failing_root = Root("user", -1, Failing(errno.EIO))
     text = SimpleNamespace(scope="user", rel="note.md", text="user/note.md")
-    opening = partial(OpenDirectory, failing)
-    for act in (failing.open_file, failing.read_bytes, failing.list_directory, failing.examine, opening):
+    opening = partial(OpenDirectory, failing_root)
+    for act in (
+        failing_root.open_file,
+        failing_root.read_bytes,
+        failing_root.list_directory,
+        failing_root.examine,
+        opening,
+    ):
         for wrong in ("note.md", "", b"note.md", Path("note.md"), text):
             raised(TypeError, act, wrong)
         raised(ValueError, act, at("project", "note.md"), match="project is not the scope of this root, user")
 
 
-def test_a_path_is_passed_on_as_it_is_and_so_is_a_name_that_no_path_may_hold(root):
+def test_path_and_name_are_encoded_unchanged(root):
     assert root.way(user("")) == b"."
     assert root.way(user("topic/\u00e9.md")) == b"topic/\xc3\xa9.md"
     assert leaf("a\\..\\b") == b"a\\..\\b"
@@ -260,7 +266,7 @@ def test_a_path_is_passed_on_as_it_is_and_so_is_a_name_that_no_path_may_hold(roo
 
 
 @pytest.mark.threat("T-PATH-08", control="size_limit")
-def test_a_file_above_the_limit_or_above_the_hard_one_is_refused_unread(root, trees, monkeypatch):
+def test_file_over_size_limit_is_rejected_unread(root, trees, monkeypatch):
     monkeypatch.setattr(os, "pread", lambda *_: pytest.fail("it was read"))
     for size, limits in ((1 << 40, []), (MAX_FILE_BYTES + 1, [1 << 60]), (11, [10])):
         os.truncate(trees.inside / "note.md", size)
@@ -268,21 +274,21 @@ def test_a_file_above_the_limit_or_above_the_hard_one_is_refused_unread(root, tr
 
 
 @pytest.mark.threat("T-PATH-08", control="size_limit")
-def test_a_file_that_grows_while_it_is_read_is_refused_at_the_limit(root, trees, monkeypatch):
-    real, asked = os.pread, []
+def test_file_growing_over_limit_while_read_is_rejected(root, trees, monkeypatch):
+    real, counts = os.pread, []
 
-    def growing(fd, count, position):
-        asked.append(count)
+    def read_growing_file(fd, count, position):
+        counts.append(count)
         with (trees.inside / "note.md").open("ab") as file:
             file.write(b"+" * 1000)
         return real(fd, count, position)
 
-    monkeypatch.setattr(os, "pread", growing)
+    monkeypatch.setattr(os, "pread", read_growing_file)
     raised(errors.TooLarge, root.read_bytes, user("note.md"), 100)
-    assert sum(asked) <= 101
+    assert sum(counts) <= 101
 
 
-def test_listings_that_work_or_fail_or_have_too_many_names_leave_no_descriptor_behind(root, monkeypatch):
+def test_listings_leave_no_descriptor_open(root, monkeypatch):
     with nothing_left_open():
         for rel, error in (("note.md", errors.NotAFile), ("gone", NotFound)):
             raised(error, root.list_directory, user(rel))
@@ -292,10 +298,10 @@ def test_listings_that_work_or_fail_or_have_too_many_names_leave_no_descriptor_b
         raised(errors.TooLarge, root.list_directory, user(""))
 
 
-# File systems and moments that say less, or fail.
+# Changing file systems and system errors.
 
 
-def test_a_removed_root_holds_nothing(root, trees, tmp_path):
+def test_removed_root_is_empty(root, trees, tmp_path):
     trees.inside.rename(tmp_path / "moved")
     assert root.read_bytes(user("note.md")) == b"inside note"
     for rel in ("topic/deep/two.md", "topic/one.md", "note.md"):
@@ -307,7 +313,7 @@ def test_a_removed_root_holds_nothing(root, trees, tmp_path):
         raised(NotFound, OPERATIONS[operation], root, rel)
 
 
-REFUSALS = [
+SYSTEM_ERRORS = [
     *((errno.ELOOP, PathEscape, "symlink"), (errno.EXDEV, PathEscape, "mount")),
     *((errno.ENXIO, PathEscape, "special"), (errno.ENODEV, PathEscape, "special")),
     *((number, NotFound, "user/note.md") for number in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)),
@@ -316,33 +322,33 @@ REFUSALS = [
 ]
 
 
-def test_what_the_system_refuses_is_told_in_one_line_without_a_host_path():
-    for (number, error, text), operation in itertools.product(REFUSALS, OPERATIONS.values()):
-        failing = Root("user", -1, Failing(number))
+def test_system_errors_are_one_line_without_host_path():
+    for (number, error, text), operation in itertools.product(SYSTEM_ERRORS, OPERATIONS.values()):
+        failing_root = Root("user", -1, Failing(number))
         if error is NotFound and operation is OPERATIONS["examine"]:
-            assert operation(failing, "note.md") is None
+            assert operation(failing_root, "note.md") is None
             continue
-        caught = raised(error, operation, failing, "note.md", match=text)
+        caught = raised(error, operation, failing_root, "note.md", match=text)
         assert "\n" not in str(caught)
 
 
-def failing(*_args):
+def raise_io_error(*_args):
     raise OSError(errno.EIO, "Input/output error")
 
 
-def test_a_disk_that_fails_while_reading_is_unreadable_and_leaves_nothing_open(root, monkeypatch):
+def test_disk_error_while_reading_leaves_nothing_open(root, monkeypatch):
     for owner, name in ((os, "pread"), (subject, "fstat")):
         with nothing_left_open(), monkeypatch.context() as patch:
-            patch.setattr(owner, name, failing)
+            patch.setattr(owner, name, raise_io_error)
             with pytest.raises((OSError, errors.Unreadable), match=r"Input/output|EIO") as caught:
                 root.read_bytes(user("note.md"))
             assert name == "fstat" or caught.type is errors.Unreadable
 
 
-# The resolvers themselves.
+# Resolvers.
 
 
-def test_no_descriptor_survives_an_execution_and_the_purposes_are_a_closed_set(root):
+def test_descriptors_are_close_on_exec_and_purposes_fixed(root):
     for rel, purpose in (("note.md", READ), ("topic", LIST), ("note.md", EXAMINE)):
         fd = root.resolver.open(root.fd, rel.encode(), purpose)
         assert not os.get_inheritable(fd)
@@ -352,8 +358,8 @@ def test_no_descriptor_survives_an_execution_and_the_purposes_are_a_closed_set(r
 
 
 @contextmanager
-def disturbed(number, times):
-    """So many calls of openat2 fail; which ones there were."""
+def disturb_openat2(number, times):
+    """Let the first calls of openat2 fail; yield the recorded calls."""
     calls, real = [], syscalls._openat2
 
     def call(*args):
@@ -368,67 +374,67 @@ def disturbed(number, times):
         yield calls
 
 
-def test_a_disturbed_walk_is_tried_again_but_not_for_ever(trees):
+def test_interrupted_openat2_is_retried_up_to_limit(trees):
     made = trees.root("openat2")
     for number in (errno.EAGAIN, errno.EINTR):
-        with disturbed(number, 3):
+        with disturb_openat2(number, 3):
             assert made.read_bytes(user("note.md")) == b"inside note"
-    with disturbed(errno.EAGAIN, 10**6) as calls, pytest.raises(errors.Unreadable, match="EAGAIN"):
+    with disturb_openat2(errno.EAGAIN, 10**6) as calls, pytest.raises(errors.Unreadable, match="EAGAIN"):
         made.read_bytes(user("note.md"))
     assert len(calls) == syscalls.ATTEMPTS
     os.close(made.fd)
 
 
-def test_the_resolver_is_what_the_kernel_offers_and_an_unknown_machine_is_refused(monkeypatch):
+def test_resolver_depends_on_kernel_and_known_machine(monkeypatch):
     for number, name in ((errno.EBADF, "openat2"), (errno.ENOSYS, "walk"), (errno.EPERM, "walk")):
-        with disturbed(number, 1):
+        with disturb_openat2(number, 1):
             assert subject.choose_resolver().name == name
 
-    def unknown():
+    def raise_unsupported():
         raise errors.PlatformUnsupported("no")
 
-    monkeypatch.setattr(subject, "require_known_machine", unknown)
+    monkeypatch.setattr(subject, "require_known_machine", raise_unsupported)
     raised(errors.PlatformUnsupported, subject.choose_resolver)
 
 
-def test_the_walk_refuses_another_device_at_any_component(trees, monkeypatch):
+def test_walk_rejects_other_device_at_any_component(trees, monkeypatch):
     made, real = trees.root("walk"), walk.fstat
-    for number in (1, 2):  # The first question is about the root itself.
-        asked = []
+    for number in (1, 2):  # The first call checks the root itself.
+        checked = []
 
-        def elsewhere(fd, number=number, asked=asked):
-            asked.append(fd)
-            return SimpleNamespace(st_dev=real(fd).st_dev + (len(asked) > number), st_mode=real(fd).st_mode)
+        def fstat_other_device(fd, number=number, checked=checked):
+            checked.append(fd)
+            return SimpleNamespace(st_dev=real(fd).st_dev + (len(checked) > number), st_mode=real(fd).st_mode)
 
-        monkeypatch.setattr(walk, "fstat", elsewhere)
+        monkeypatch.setattr(walk, "fstat", fstat_other_device)
         with nothing_left_open(), pytest.raises(PathEscape) as caught:
             made.read_bytes(user("topic/one.md"))
         assert caught.value.via is Via.MOUNT
     os.close(made.fd)
 
 
-# -- what an open directory tells: by handle, following nothing ----------------------------------------
+# -- open directories: access by handle, without following links -----------------------------------------
 
 
-def test_names_are_told_with_what_they_are_and_the_status_of_files(root, trees):
+def test_open_directory_lists_names_kinds_and_file_status(root, trees):
     (trees.inside / "link.md").symlink_to(trees.outside / f"{CANARY}.md")
     os.mkfifo(trees.inside / "pipe.md")
     Path(os.fsdecode(os.fsencode(trees.inside) + b"/\xff.md")).write_bytes(b"odd")
     with OpenDirectory(root, user("")) as opened:
         found = {item.name: item for item in opened.entries()}
-        again = {item.name for item in opened.entries()}
+        second_names = {item.name for item in opened.entries()}
     assert {name: item.kind for name, item in found.items()} == {
         **dict.fromkeys(("folder.md", "topic"), "directory"),
         **dict.fromkeys(("link.md", "pipe.md"), "other"),
         **dict.fromkeys(("note.md", "\udcff.md"), "file"),
     }
-    assert found.keys() == again
+    assert found.keys() == second_names
     assert all(os.fsencode(name) == item.raw for name, item in found.items())
     assert found["note.md"].status == (trees.inside / "note.md").lstat()
     assert {name for name, item in found.items() if item.status} == {"note.md", "\udcff.md"}
 
 
-def test_a_file_is_read_with_the_status_from_before_the_read(root, trees, monkeypatch):
+def test_read_returns_status_from_before_the_read(root, trees, monkeypatch):
     path = trees.inside / "topic" / "one.md"
     before = path.stat()
     real = os.pread
@@ -445,7 +451,7 @@ def test_a_file_is_read_with_the_status_from_before_the_read(root, trees, monkey
     assert (status.st_ino, status.st_size) == (before.st_ino, before.st_size) == (before.st_ino, 10)
 
 
-def test_what_stands_at_a_name_is_told_without_following_it_and_a_name_is_one_component(root, trees):
+def test_status_of_name_does_not_follow_links(root, trees):
     (trees.inside / "topic" / "link.md").symlink_to("one.md")
     with OpenDirectory(root, user("topic")) as opened:
         assert opened.status_of("link.md") == (trees.inside / "topic" / "link.md").lstat()
@@ -456,7 +462,7 @@ def test_what_stands_at_a_name_is_told_without_following_it_and_a_name_is_one_co
                 raised(PathEscape if name in {"..", "/etc", "\0"} else BadName, method, name)
 
 
-def test_a_file_with_a_second_name_and_what_is_no_file_are_not_read(root, trees):
+def test_open_directory_rejects_hard_links_and_non_files(root, trees):
     os.link(trees.outside / f"{CANARY}.md", trees.inside / "hard.md")
     os.mkfifo(trees.inside / "pipe.md")
     (trees.inside / "large.md").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
@@ -468,7 +474,7 @@ def test_a_file_with_a_second_name_and_what_is_no_file_are_not_read(root, trees)
         raised(NotFound, opened.read, "gone.md")
 
 
-def test_it_stays_the_directory_that_was_opened_when_another_takes_its_place(root, trees, tmp_path):
+def test_open_directory_is_unchanged_after_replacement(root, trees, tmp_path):
     with OpenDirectory(root, user("topic")) as opened:
         (trees.inside / "topic").rename(tmp_path / "moved")
         (trees.inside / "topic").symlink_to(trees.outside)
@@ -476,7 +482,7 @@ def test_it_stays_the_directory_that_was_opened_when_another_takes_its_place(roo
         assert opened.read("one.md")[0] == b"inside one"
 
 
-def test_a_directory_that_was_removed_is_not_empty_but_gone(root, trees):
+def test_removed_directory_is_not_found(root, trees):
     (trees.inside / "folder.md").rmdir()
     raised(NotFound, OpenDirectory, root, user("folder.md"))
     fd = os.open(trees.inside / "topic", os.O_PATH)
@@ -491,7 +497,7 @@ def test_a_directory_that_was_removed_is_not_empty_but_gone(root, trees):
     os.close(fd)
 
 
-def test_too_many_names_are_refused_and_one_that_vanishes_has_no_status(root, trees, monkeypatch):
+def test_open_directory_limits_names_and_handles_vanished(root, trees, monkeypatch):
     with OpenDirectory(root, user("")) as opened:
         monkeypatch.setattr(listing, "MAX_ENTRIES", 3)
         assert len(opened.entries()) == 3
@@ -500,30 +506,30 @@ def test_too_many_names_are_refused_and_one_that_vanishes_has_no_status(root, tr
     real = os.scandir
 
     @contextlib.contextmanager
-    def late(fd):
+    def scan_then_remove(fd):
         with real(fd) as scanned:
             listed = list(scanned)
         (trees.inside / "topic" / "one.md").unlink()
         yield iter(listed)
 
-    monkeypatch.setattr(os, "scandir", late)
+    monkeypatch.setattr(os, "scandir", scan_then_remove)
     with OpenDirectory(root, user("topic")) as opened:
         files = {item.name: item.status for item in opened.entries() if item.kind == "file"}
     assert files == {"one.md": None}
 
 
-def test_what_the_system_refuses_is_unreadable_and_leaves_nothing_open(root, monkeypatch):
+def test_open_directory_system_error_leaves_nothing_open(root, monkeypatch):
     for call in ("scandir", "fstat"):
         with nothing_left_open(), monkeypatch.context() as patched:
-            patched.setattr(os, call, failing)
+            patched.setattr(os, call, raise_io_error)
             with pytest.raises(errors.Unreadable, match="EIO"), OpenDirectory(root, user("topic")) as opened:
                 opened.entries()
 
 
-# -- the links beneath a root: all that a path can name, and none is followed --------------------------
+# -- links under a root: every name that a path can contain, without following ---------------------------
 
 
-def test_what_no_path_can_name_and_what_is_no_link_is_left_out(root, trees):
+def test_read_links_skips_invalid_names_and_non_links(root, trees):
     inside = trees.inside
     for rel in ("bad|name.md", "bad*/l.md", "1/2/3/4/5/6/7/8/l.md", os.fsdecode(b"\xff.md"), "nul.md"):
         (inside / rel).parent.mkdir(parents=True, exist_ok=True)
@@ -535,7 +541,7 @@ def test_what_no_path_can_name_and_what_is_no_link_is_left_out(root, trees):
     assert read_links(root) == {}
 
 
-def test_a_target_keeps_every_byte_and_a_folder_that_is_a_link_is_not_entered(root, trees):
+def test_read_links_keeps_target_bytes_and_skips_linked_folders(root, trees):
     for target in (b"\xff/\xfe.md", b"a\nb", "é.md".encode(), b"x" * 4095):
         (trees.inside / "l.md").symlink_to(os.fsdecode(target))
         assert os.fsencode(read_links(root)["l.md"]) == target
@@ -546,23 +552,23 @@ def test_a_target_keeps_every_byte_and_a_folder_that_is_a_link_is_not_entered(ro
     assert read_links(root) == {"way": "/", "topic/again": "../topic"}
 
 
-# -- what changes once it was listed ---------------------------------------------------------------------
+# -- changes after the listing ---------------------------------------------------------------------------
 
 
-def meddled(root, folder, act):
-    """What is read where somebody else acts just before a folder is listed."""
+def read_links_during(root, folder, act):
+    """Return the links read while another process acts just before a folder is listed."""
 
     acts = iter([act])
 
-    def opened(dir_fd, path, purpose):
+    def open_after_act(dir_fd, path, purpose):
         if (path, purpose) == (folder, EXAMINE):
             next(acts, lambda: None)()
         return root.resolver.open(dir_fd, path, purpose)
 
-    return read_links(Root(root.scope, root.fd, SimpleNamespace(name="meddling", open=opened)))
+    return read_links(Root(root.scope, root.fd, SimpleNamespace(name="meddling", open=open_after_act)))
 
 
-def test_a_folder_that_went_or_became_a_link_once_it_was_listed_has_no_links(root, trees):
+def test_read_links_skips_folder_replaced_after_listing(root, trees):
     (trees.inside / "topic" / "l.md").symlink_to("x.md")
     (trees.inside / "l.md").symlink_to("x.md")
     (trees.outside / "l.md").symlink_to(CANARY)
@@ -575,33 +581,33 @@ def test_a_folder_that_went_or_became_a_link_once_it_was_listed_has_no_links(roo
         raise OSError(number, "on purpose")
 
     for number in (errno.ENOENT, errno.EXDEV, errno.EACCES):
-        assert meddled(root, b"topic", partial(fail, number)) == {"l.md": "x.md"}
-    assert CANARY not in str(meddled(root, b"topic", swap))
+        assert read_links_during(root, b"topic", partial(fail, number)) == {"l.md": "x.md"}
+    assert CANARY not in str(read_links_during(root, b"topic", swap))
 
 
-def test_a_link_that_went_or_became_a_file_once_it_was_listed_is_absent(root, trees):
+def test_read_links_skips_link_replaced_after_listing(root, trees):
     first, second, third = (trees.inside / name for name in ("first.md", "second.md", "third.md"))
     for each in (first, second, third):
         each.symlink_to("x.md")
-    told = meddled(root, b".", lambda: (first.unlink(), second.unlink(), second.touch()))
-    assert told == {"third.md": "x.md"}
+    found = read_links_during(root, b".", lambda: (first.unlink(), second.unlink(), second.touch()))
+    assert found == {"third.md": "x.md"}
 
 
-def test_a_root_that_moved_keeps_its_links_and_one_that_went_has_none(root, trees):
+def test_read_links_works_for_moved_and_removed_root(root, trees):
     (trees.inside / "l.md").symlink_to("x.md")
     trees.inside.rename(trees.inside.with_name("moved"))
     assert read_links(root) == {"l.md": "x.md"}
     trees.inside.mkdir()
-    gone = Root("user", os.open(trees.inside, os.O_PATH | os.O_DIRECTORY), root.resolver)
+    removed_root = Root("user", os.open(trees.inside, os.O_PATH | os.O_DIRECTORY), root.resolver)
     trees.inside.rmdir()
-    assert read_links(gone) == {}
-    os.close(gone.fd)
+    assert read_links(removed_root) == {}
+    os.close(removed_root.fd)
 
 
 # -- limits ----------------------------------------------------------------------------------------------
 
 
-def unread(root):
+def get_limit_error(root):
     with nothing_left_open(), pytest.raises(ManagedMemoryUnavailable) as caught:
         read_links(root)
     assert caught.value.what == root.scope
@@ -609,23 +615,23 @@ def unread(root):
     return caught.value.reason
 
 
-def test_more_links_names_or_bytes_than_anybody_waits_for_say_what_to_do(root, trees, monkeypatch):
+def test_read_links_over_limits_raises_with_advice(root, trees, monkeypatch):
     (trees.inside / "l.md").symlink_to(os.fsdecode(b"\xff" * 16))
     with monkeypatch.context() as patch:
         patch.setattr(links, "MAX_LINK_BYTES", 20)
         assert len(read_links(root)) == 1
         (trees.inside / "m").symlink_to("x")
-        assert "very long targets" in unread(root)
+        assert "very long targets" in get_limit_error(root)
     names = sum(len(names) + len(files) for _, names, files in os.walk(trees.inside))
     with monkeypatch.context() as patch:
         patch.setattr(links, "MAX_NAMES", names)
         assert len(read_links(root)) == 2
         (trees.inside / "topic" / "deep" / "bad|name").write_text("")
-        assert f"more than {names} names" in unread(root)
+        assert f"more than {names} names" in get_limit_error(root)
     for number in range(2, links.MAX_LINKS):
         (trees.inside / "topic" / f"l{number}").symlink_to("x")
     assert len(read_links(root)) == links.MAX_LINKS
     (trees.inside / "one-more").symlink_to("x")
-    assert f"more than {links.MAX_LINKS} links" in unread(root)
+    assert f"more than {links.MAX_LINKS} links" in get_limit_error(root)
     monkeypatch.setattr(subject, "MAX_ENTRIES", 3)
-    assert f"more than {MAX_ENTRIES} names" in unread(root)
+    assert f"more than {MAX_ENTRIES} names" in get_limit_error(root)

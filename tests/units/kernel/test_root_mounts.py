@@ -1,4 +1,4 @@
-"""Mounts beneath a root, made in a user and mount namespace of a child process, on tmpfs only."""
+"""Mounts under a root, created in a user and mount namespace of a child process, on tmpfs only."""
 
 import json
 import shutil
@@ -43,36 +43,36 @@ for resolver in (Openat2Resolver(), WalkResolver()):
         operations.append((root.read_bytes, f"{folder}/note.md"))
     for act, rel in operations:
         try:
-            told = act(CanonicalPath(root.scope, rel)) and "opened"
+            result = act(CanonicalPath(root.scope, rel)) and "opened"
         except PathEscape as error:
-            told = error.via
-        found[f"{resolver.name} {act.__name__} {rel}"] = told
+            result = error.via
+        found[f"{resolver.name} {act.__name__} {rel}"] = result
 print(json.dumps(found))
 """
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def mount_results(tmp_path_factory):
     unshare = shutil.which("unshare")
     if unshare is None:
-        pytest.skip("there is no unshare(1) to make a private namespace with")
+        pytest.skip("unshare(1) is not installed, so no private namespace can be created")
     private = [unshare, "--user", "--map-root-user", "--mount", "--propagation", "private"]
     base = tmp_path_factory.mktemp("mounts")
-    told = {"capture_output": True, "text": True}
-    probe = subprocess.run([*private, "mount", "-t", "tmpfs", "none", base], **told, check=False)
+    options = {"capture_output": True, "text": True}
+    probe = subprocess.run([*private, "mount", "-t", "tmpfs", "none", base], **options, check=False)
     if probe.returncode != 0:
         pytest.skip(f"this system gives no private mount namespace: {probe.stderr.strip()}")
     path = f"import sys; sys.path.insert(0, {str(Path(muniment.__file__).parents[1])!r})\n"
     source = path + source_for_children() + CHILD
-    done = subprocess.run([*private, sys.executable, "-c", source, base], **told, check=True)
+    done = subprocess.run([*private, sys.executable, "-c", source, base], **options, check=True)
     assert list(base.iterdir()) == []
     return json.loads(done.stdout)
 
 
 @pytest.mark.threat("T-PATH-12", control="walk_device")
 @pytest.mark.threat("T-PATH-12", control="openat2_no_xdev")
-def test_another_file_system_beneath_the_root_is_an_escape_and_a_bind_mount_of_the_same_one_to_openat2(found):
-    assert len(found) == 14
-    for request, told in found.items():
-        # The stated limit of the walk.
-        assert told == ("opened" if "walk" in request and "same-device" in request else "mount"), request
+def test_mounts_under_root_are_escapes_except_bind_for_walk(mount_results):
+    assert len(mount_results) == 14
+    for request, result in mount_results.items():
+        # The documented limit of the walk.
+        assert result == ("opened" if "walk" in request and "same-device" in request else "mount"), request

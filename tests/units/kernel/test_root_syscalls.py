@@ -1,4 +1,4 @@
-"""System calls by number: the tables, and what the kernel answers, against the standard library."""
+"""System calls by number: tables and results, compared with the standard library."""
 
 import ctypes
 import os
@@ -11,7 +11,7 @@ from muniment.kernel import syscalls as subject
 from muniment.kernel.syscalls import MACHINES, UNKNOWN, StatGeneric, StatX86, numbers_for
 
 
-def test_numbers_and_layouts_are_those_of_the_kernel_and_an_unknown_machine_is_refused():
+def test_syscall_numbers_match_kernel_and_unknown_are_rejected():
     assert MACHINES["x86_64"] == subject.Numbers(fstat=5, getdents64=217, renameat2=316)
     assert MACHINES["aarch64"] == subject.Numbers(fstat=80, getdents64=61, renameat2=276)
     for layout, mode, links, size in ((StatX86, 24, 16, 144), (StatGeneric, 16, 20, 128)):
@@ -25,7 +25,7 @@ def test_numbers_and_layouts_are_those_of_the_kernel_and_an_unknown_machine_is_r
             subject.require_known_machine(numbers_for(machine, pointer))
 
 
-def test_a_descriptor_is_described_and_a_directory_listed_as_the_standard_library_does(tmp_path):
+def test_fstat_and_entries_match_standard_library(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"x" * 12_345)
     os.link(path, tmp_path / "second")
@@ -44,7 +44,7 @@ def test_a_descriptor_is_described_and_a_directory_listed_as_the_standard_librar
     assert set(found) == {os.fsencode(path.name) for path in tmp_path.iterdir()}
 
 
-def test_what_the_kernel_refuses_or_does_not_know_is_an_error_without_a_path(tmp_path, monkeypatch):
+def test_syscall_errors_contain_no_path(tmp_path, monkeypatch):
     assert raised(OSError, subject.fstat, -1, match="Bad file descriptor").filename is None
     fd = os.open(tmp_path, os.O_PATH)
     with pytest.raises(OSError, match="Bad file descriptor"):

@@ -1,4 +1,4 @@
-"""The order of a transaction, and its end: nothing is written or completed outside of it."""
+"""Order and end of a transaction: nothing is written or completed outside of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from muniment.kernel.write import recover
 from muniment.store.journal import LedgerJournal
 from muniment.store.ledger import commits
 
-FACTS = Mock(**{"alike.return_value": frozenset(), "usage.return_value": (0, 0)})
+ROOT_INFO = Mock(**{"alike.return_value": frozenset(), "usage.return_value": (0, 0)})
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def journal(ground):
     return LedgerJournal(ground.state, ground.roots, by("task-1"))
 
 
-def opened(ground, journal, parts):
+def create_transaction(ground, journal, parts):
     """Return a transaction that is not entered yet."""
     return transaction(
         parts,
@@ -31,14 +31,14 @@ def opened(ground, journal, parts):
         roots=ground.roots,
         journal=journal,
         gates=lambda _: None,
-        facts=FACTS,
+        facts=ROOT_INFO,
         patience=patience(),
     )
 
 
-def test_write_before_recovery_is_refused(ground, journal):
+def test_write_before_recovery_is_rejected(ground, journal):
     before, parts = ground.contents(), [proposed([new("user/n.md")])]
-    with opened(ground, journal, parts) as tx:
+    with create_transaction(ground, journal, parts) as tx:
         current, _ = tx.resolve(parts)
         judged = tx.judge(current)
         with pytest.raises(RuntimeError, match="recover"), tx.write(judged):
@@ -47,9 +47,9 @@ def test_write_before_recovery_is_refused(ground, journal):
     assert journal.unfinished(ground.roots) == []
 
 
-def test_write_after_failed_recovery_is_refused(ground, journal):
+def test_write_after_failed_recovery_is_rejected(ground, journal):
     parts = [proposed([new("user/n.md")])]
-    with opened(ground, journal, parts) as tx:
+    with create_transaction(ground, journal, parts) as tx:
         with pytest.raises(OSError, match="index"), tx.recover():
             raise OSError("index")
         judged = tx.judge(tx.resolve(parts)[0])
@@ -58,11 +58,11 @@ def test_write_after_failed_recovery_is_refused(ground, journal):
     assert not (ground.user / "n.md").exists()
 
 
-def test_write_that_ends_without_its_locks_is_not_completed(ground, journal):
-    """Somebody else may have rolled it back by then."""
+def test_write_without_locks_at_end_is_not_completed(ground, journal):
+    """Release the locks before the end: another process may have rolled the commit back by then."""
     before, parts = ground.contents(), [proposed([new("user/n.md")])]
     writing = ExitStack()
-    with opened(ground, journal, parts) as tx:
+    with create_transaction(ground, journal, parts) as tx:
         with tx.recover():
             pass
         written = writing.enter_context(tx.write(tx.judge(tx.resolve(parts)[0])))
@@ -73,15 +73,15 @@ def test_write_that_ends_without_its_locks_is_not_completed(ground, journal):
     with pytest.raises(RuntimeError, match="without a call of finish"):
         writing.close()
     assert len(journal.unfinished(ground.roots)) == 1
-    with opened(ground, journal, parts) as tx, tx.recover() as (recovered,):
+    with create_transaction(ground, journal, parts) as tx, tx.recover() as (recovered,):
         assert recovered.left == ()
     assert ground.contents() == before
     assert journal.unfinished(ground.roots) == []
 
 
-def landed(ground, journal, parts, act):
-    """Land a commit, call `act` with its transaction and writing, then finish; return the error, or None."""
-    with opened(ground, journal, parts) as tx:
+def apply_and_finish(ground, journal, parts, act):
+    """Apply a commit, call `act` with its transaction and writer, then finish the commit."""
+    with create_transaction(ground, journal, parts) as tx:
         with tx.recover():
             pass
         judged = tx.judge(tx.resolve(parts)[0])
@@ -91,36 +91,36 @@ def landed(ground, journal, parts, act):
             writing.finish(())
 
 
-def recover_again(tx, _judged, _writing):
+def repeat_recovery(tx, _judged, _writing):
     with tx.recover():
         pass
 
 
-def recover_by_hand(tx, _judged, _writing):
-    with recover(tx.locked, tx._journal, lax(), FACTS):
+def recover_directly(tx, _judged, _writing):
+    with recover(tx.locked, tx._journal, lax(), ROOT_INFO):
         pass
 
 
 @pytest.mark.parametrize(
     ("act", "error"),
     [
-        (recover_again, RuntimeError),
-        (recover_by_hand, ManagedMemoryUnavailable),
+        (repeat_recovery, RuntimeError),
+        (recover_directly, ManagedMemoryUnavailable),
         (lambda tx, judged, _: tx.write(judged), RuntimeError),
         (lambda _tx, _judged, writing: writing.finish(()) or writing.finish(()), ManagedMemoryUnavailable),
     ],
     ids=["recover", "recover by hand", "write", "finish twice"],
 )
-def test_commit_that_is_closed_by_another_way_is_an_error(ground, journal, act, error):
+def test_commit_finished_in_another_way_raises(ground, journal, act, error):
     with pytest.raises(error):
-        landed(ground, journal, [proposed([new("user/n.md")])], act)
+        apply_and_finish(ground, journal, [proposed([new("user/n.md")])], act)
     is_done = bool(commits(ground.state, "done IS NOT NULL"))
     assert (ground.user / "n.md").exists() == is_done
 
 
-def test_block_without_finish_is_rolled_back_and_an_error(ground, journal):
+def test_block_without_finish_is_rolled_back_and_raises(ground, journal):
     before, parts = ground.contents(), [proposed([new("user/n.md")])]
-    with opened(ground, journal, parts) as tx:
+    with create_transaction(ground, journal, parts) as tx:
         with tx.recover():
             pass
         with (

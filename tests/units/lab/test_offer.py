@@ -1,4 +1,4 @@
-"""What a system offers, and what is advised where it does not."""
+"""Layers supported by a system, and suggested remedies."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ GOOD = System("6.18", "x86_64", "openat2", 7, 0, seccomp=True, mdwe=True, is_roo
 WITHOUT = replace(GOOD, landlock_abi=0, landlock_errno=errno.ENOSYS)
 
 
-def test_this_system_is_what_the_kernel_says_it_is(monkeypatch):
+def test_system_support_matches_kernel(monkeypatch):
     found = look_around()
     assert (found.kernel, found.machine) == (os.uname().release, os.uname().machine)
     assert (found.resolver == "openat2") == available()
@@ -27,18 +27,18 @@ def test_this_system_is_what_the_kernel_says_it_is(monkeypatch):
     release = tuple(int(part) for part in found.kernel.split("-")[0].split(".")[:2])
     assert (found.mdwe, found.is_root, found.has_proc) == (release >= (6, 3), os.geteuid() == 0, True)
 
-    def refused():
+    def fail_abi_query():
         offer.ctypes.set_errno(errno.EOPNOTSUPP)
         return 0
 
-    monkeypatch.setattr(offer, "offered_abi", refused)
+    monkeypatch.setattr(offer, "offered_abi", fail_abi_query)
     found = look_around()
     assert (found.landlock_abi, found.landlock_errno) == (0, errno.EOPNOTSUPP)
     monkeypatch.setattr(offer, "require_known_machine", partial(require_known_machine, UNKNOWN))
     raised(PlatformUnsupported, look_around)
 
 
-def test_what_a_landlock_abi_does_not_know_and_which_layers_are_offered():
+def test_landlock_features_and_layers_depend_on_abi():
     lacks = ("truncation", "TCP", "device controls", "signals and abstract sockets")
     for abi, left in ((0, ()), (1, lacks), (3, lacks[1:]), (4, lacks[2:]), (5, lacks[3:]), (6, ()), (9, ())):
         assert replace(GOOD, landlock_abi=abi).landlock_lacks == left, abi
@@ -48,11 +48,11 @@ def test_what_a_landlock_abi_does_not_know_and_which_layers_are_offered():
     assert {layer for layer in FenceLayer if not bare.offers(layer)} == missing
 
 
-def test_what_is_advised():
+def test_remedy_names_cause_and_fix():
     landlock, seccomp, limits = FenceLayer.LANDLOCK, FenceLayer.SECCOMP, FenceLayer.LIMITS
     old, off = replace(GOOD, landlock_abi=2), replace(WITHOUT, landlock_errno=errno.EOPNOTSUPP)
     forbidden = replace(WITHOUT, landlock_errno=errno.EPERM)
-    for layer, number, system, told in (
+    for layer, number, system, phrases in (
         (seccomp, None, GOOD, ["does not confirm", "/proc"]),
         (landlock, errno.ENOTSUP, old, ["ABI 2", "truncation", "Linux 6.2"]),
         (landlock, errno.ENOSYS, off, ["lsm=", "landlock"]),
@@ -69,4 +69,4 @@ def test_what_is_advised():
         (limits, 9999, GOOD, ["9999"]),
     ):
         advised = advice(layer, number, system)
-        assert all(words in advised for words in told), advised
+        assert all(phrase in advised for phrase in phrases), advised

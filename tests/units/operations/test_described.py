@@ -1,10 +1,10 @@
-"""Forget by rules: entries that people describe in words of their own, in many languages.
+"""Forget by rules: entries that people describe freely, in many languages.
 
-`facts/forget.json` was written by an author who had not seen the code. Its first half was for tuning and its
-second stayed sealed. Both were scored once before any change: 33 of 80 and 42 of 80 right entries were
-previewed, the other 85 listed as near, and nothing else was removed. Afterwards inflected words, and words
-that say whose, from where and to whom, no longer remove anything: now 19 and 27 are previewed, and all of the
-other 114 are listed as near.
+An author who had not seen the code wrote `facts/forget.json`. The first half was used for tuning, the second
+half stayed sealed. Before any change, both halves were scored once: 33 of 80 and 42 of 80 right entries were
+previewed, the other 85 were listed as near, and nothing else was removed. Afterwards, descriptions with
+inflected words, or with words for owner, origin or direction, were changed to remove nothing. Now 19 and 27
+entries are previewed, and the other 114 are listed as near.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ PREVIEWED = (19, 27)
 
 
 @pytest.fixture
-def place(tmp_path):
-    with made(tmp_path, on_model_failure="rules") as place:
-        yield place
+def context(tmp_path):
+    with made(tmp_path, on_model_failure="rules") as context:
+        yield context
 
 
-def removed(result):
+def list_removed(result):
     return [each.file_path for each in done(result).removed_entries]
 
 
 @pytest.mark.parametrize("half", [0, 1])
-def test_description_finds_its_entry_and_nothing_else(place, half):
+def test_description_finds_its_entry_and_nothing_else(context, half):
     facts = SET["facts"][half * HALF : (half + 1) * HALF]
     lay(
-        place,
+        context,
         {f"user/fact{half * HALF + number}.md": f"{each['text']}\n" for number, each in enumerate(facts)},
     )
-    before, previewed = memory(place), 0
-    for asked in (each for each in SET["descriptions"] if each["half"] == half):
-        result = forgetting(place, asked["text"], dry_run=True)
-        right = [] if asked["fact"] is None else [f"user/fact{asked['fact']}.md"]
-        assert removed(result) in ([], right), asked
-        assert {*right} <= {*removed(result), *result.near}, asked
-        previewed += bool(removed(result))
+    before, previewed = memory(context), 0
+    for description in (each for each in SET["descriptions"] if each["half"] == half):
+        result = forgetting(context, description["text"], dry_run=True)
+        right = [] if description["fact"] is None else [f"user/fact{description['fact']}.md"]
+        assert list_removed(result) in ([], right), description
+        assert {*right} <= {*list_removed(result), *result.near}, description
+        previewed += bool(list_removed(result))
     assert previewed >= PREVIEWED[half]
-    assert memory(place) == before
+    assert memory(context) == before
 
 
-SAID = [
+DESCRIBED = [
     ("The UPS in rack B lasts 18 minutes", "how long the UPS in rack B lasts"),
     (
         "Firma Kessler zahlt immer erst nach der zweiten Mahnung",
@@ -72,7 +72,7 @@ NEAR = [
     ("予備の鍵は青い箱にある", "予備の鍵が青い箱にあること"),
     ("예비 열쇠는 파란 상자에 있다", "예비 열쇠가 파란 상자에 있는지"),
 ]
-"""Descriptions in other inflections, or with particles: entries are listed, and never removed."""
+"""Descriptions with other inflections or particles: the entries are listed, and never removed."""
 
 MISTAKABLE = [
     ("Christina birthday is on 5 May", "Christian birthday"),
@@ -105,7 +105,7 @@ MISTAKABLE = [
 ]
 """Facts, and descriptions of another person, owner, direction or thing."""
 
-UNSAID = [
+UNDESCRIBED = [
     *("how long the UPS in rack C lasts", "how long the UPS in rack B lasts under full load"),
     *(
         "dass Kessler nicht erst nach der zweiten Mahnung zahlt",
@@ -125,130 +125,140 @@ UNSAID = [
         "予備の鍵を捨てない",
     ),
 ]
-"""Descriptions of what no entry says: of another thing, of its opposite, or of nothing."""
+"""Descriptions without a matching entry: another thing, the opposite, or no content."""
 
 
-def test_description_in_other_words_removes_its_one_entry(place):
-    lay(place, {f"user/said{number}.md": f"{fact}\n" for number, (fact, _) in enumerate(SAID)})
-    for number, (_, asked) in enumerate(SAID):
-        result = forgetting(place, asked, dry_run=True)
-        assert removed(result) == [f"user/said{number}.md"], asked
-        assert removed(forgetting(place, asked, digest=result.digest)) == [f"user/said{number}.md"]
-    assert memory(place) == {}
-
-
-@pytest.mark.threat("T-MEM-08", control="described_words")
-def test_description_of_what_no_entry_says_removes_nothing(place):
-    lay(place, {f"user/said{number}.md": f"{fact}\n" for number, (fact, _) in enumerate(SAID)})
-    before = memory(place)
-    for asked in UNSAID:
-        result = forgetting(place, asked)
-        assert result.removed_entries == (), asked
-        assert result.error is None or result.error.code == "invalid_content", asked
-    assert memory(place) == before
-
-
-def test_inflected_description_only_lists_its_entry(place):
-    for number, (fact, asked) in enumerate(NEAR):
-        lay(place, {f"user/near{number}.md": f"{fact}\n"})
-        result = forgetting(place, asked)
-        assert (removed(result), result.near[:1]) == ([], (f"user/near{number}.md",)), asked
+def test_description_in_other_words_removes_its_one_entry(context):
+    lay(context, {f"user/said{number}.md": f"{fact}\n" for number, (fact, _) in enumerate(DESCRIBED)})
+    for number, (_, description) in enumerate(DESCRIBED):
+        result = forgetting(context, description, dry_run=True)
+        assert list_removed(result) == [f"user/said{number}.md"], description
+        assert list_removed(forgetting(context, description, digest=result.digest)) == [
+            f"user/said{number}.md"
+        ]
+    assert memory(context) == {}
 
 
 @pytest.mark.threat("T-MEM-08", control="described_words")
-def test_description_of_somebody_else_removes_nothing(tmp_path):
-    for number, (fact, asked) in enumerate(MISTAKABLE):
-        with made(tmp_path / str(number), on_model_failure="rules") as place:
-            lay(place, {"user/a.md": f"{fact}\n"})
-            assert removed(forgetting(place, asked)) == [], asked
-            assert memory(place) == {"user/a.md": f"{fact}\n".encode()}
+def test_description_without_matching_entry_removes_nothing(context):
+    lay(context, {f"user/said{number}.md": f"{fact}\n" for number, (fact, _) in enumerate(DESCRIBED)})
+    before = memory(context)
+    for description in UNDESCRIBED:
+        result = forgetting(context, description)
+        assert result.removed_entries == (), description
+        assert result.error is None or result.error.code == "invalid_content", description
+    assert memory(context) == before
 
 
-def test_description_of_several_entries_lists_them_as_near(place):
-    lay(place, {f"user/{name}.md": f"The printer on floor {name} jams on Mondays\n" for name in ("3", "4")})
-    result = forgetting(place, "when the printer jams on Mondays")
-    assert (removed(result), {*result.near}) == ([], {"user/3.md", "user/4.md"})
-    assert removed(forgetting(place, "that printers on floor 4 jam on Mondays")) == []
-    assert removed(forgetting(place, "that the printer on floor 4 jams on Mondays")) == ["user/4.md"]
+def test_inflected_description_only_lists_its_entry(context):
+    for number, (fact, description) in enumerate(NEAR):
+        lay(context, {f"user/near{number}.md": f"{fact}\n"})
+        result = forgetting(context, description)
+        assert (list_removed(result), result.near[:1]) == ([], (f"user/near{number}.md",)), description
 
 
-def test_names_that_differ_in_gender_are_two_names():
+@pytest.mark.threat("T-MEM-08", control="described_words")
+def test_description_of_other_person_removes_nothing(tmp_path):
+    for number, (fact, description) in enumerate(MISTAKABLE):
+        with made(tmp_path / str(number), on_model_failure="rules") as context:
+            lay(context, {"user/a.md": f"{fact}\n"})
+            assert list_removed(forgetting(context, description)) == [], description
+            assert memory(context) == {"user/a.md": f"{fact}\n".encode()}
+
+
+def test_description_of_several_entries_lists_them_as_near(context):
+    lay(context, {f"user/{name}.md": f"The printer on floor {name} jams on Mondays\n" for name in ("3", "4")})
+    result = forgetting(context, "when the printer jams on Mondays")
+    assert (list_removed(result), {*result.near}) == ([], {"user/3.md", "user/4.md"})
+    assert list_removed(forgetting(context, "that printers on floor 4 jam on Mondays")) == []
+    assert list_removed(forgetting(context, "that the printer on floor 4 jams on Mondays")) == ["user/4.md"]
+
+
+def test_names_that_differ_in_gender_do_not_match():
     pairs = [("Martina pays", "Martin pays"), ("Paule zahlt", "Paul zahlt"), ("Dario paga", "Daria paga")]
-    for asked, said in pairs:
-        assert not DescribedWords.of(f"that {asked}").is_said_by(SaidText.of(f"Today {said}")), asked
+    for description, text in pairs:
+        assert not DescribedWords.of(f"that {description}").is_said_by(SaidText.of(f"Today {text}")), (
+            description
+        )
 
 
-def test_names_inside_a_sentence_are_no_function_words():
+def test_names_in_sentence_are_not_function_words():
     assert set(DescribedWords.of("where Ben and Kim live").words) >= {"ben", "kim"}
     assert set(DescribedWords.of("wo der Hut von Per liegt").words) == {"hut", "per"}
 
 
-def test_one_letter_tells_two_things_apart_also_by_all_words(place):
-    lay(place, {"user/b.md": "rack B is in room 4\n"})
-    assert removed(forgetting(place, "rack C room 4")) == []
-    assert removed(forgetting(place, "rack B room")) == ["user/b.md"]
+def test_one_letter_difference_prevents_match(context):
+    lay(context, {"user/b.md": "rack B is in room 4\n"})
+    assert list_removed(forgetting(context, "rack C room 4")) == []
+    assert list_removed(forgetting(context, "rack B room")) == ["user/b.md"]
 
 
-def test_description_takes_one_item_of_a_list(place):
+def test_description_takes_one_item_of_a_list(context):
     items = "- The ferry to Naxos leaves at seven\n- The bakery in Naxos shuts on Sundays\n"
-    lay(place, {"user/list.md": items})
-    (gone,) = done(forgetting(place, "when the ferry to Naxos leaves")).removed_entries
-    assert "ferry" in gone.text
-    assert memory(place) == {"user/list.md": b"- The bakery in Naxos shuts on Sundays\n"}
-    assert removed(forgetting(place, "how the bakery is in Naxos and when the ferry leaves")) == []
+    lay(context, {"user/list.md": items})
+    (removed_entry,) = done(forgetting(context, "when the ferry to Naxos leaves")).removed_entries
+    assert "ferry" in removed_entry.text
+    assert memory(context) == {"user/list.md": b"- The bakery in Naxos shuts on Sundays\n"}
+    assert list_removed(forgetting(context, "how the bakery is in Naxos and when the ferry leaves")) == []
 
 
-def test_entry_that_denies_what_is_described_stays(place):
-    lay(place, {"user/a.md": "Anneke eats no mussels on Fridays\n"})
-    assert removed(forgetting(place, "that Anneke eats a mussel on Fridays")) == []
-    assert removed(forgetting(place, "that Anneke eats no mussels on Fridays")) == ["user/a.md"]
+def test_entry_that_denies_description_is_kept(context):
+    lay(context, {"user/a.md": "Anneke eats no mussels on Fridays\n"})
+    assert list_removed(forgetting(context, "that Anneke eats a mussel on Fridays")) == []
+    assert list_removed(forgetting(context, "that Anneke eats no mussels on Fridays")) == ["user/a.md"]
 
 
-def test_described_entry_of_higher_trust_stays(place):
-    committed(place, {"user/a.md": "The UPS in rack B lasts 18 minutes\n"}, trust=Trust.OWNER)
-    assert removed(forgetting(place, "how long the UPS in rack B lasts", trust=Trust.AGENT)) == []
-    assert {*memory(place)} == {"user/a.md"}
+def test_described_entry_of_higher_trust_is_kept(context):
+    committed(context, {"user/a.md": "The UPS in rack B lasts 18 minutes\n"}, trust=Trust.OWNER)
+    assert list_removed(forgetting(context, "how long the UPS in rack B lasts", trust=Trust.AGENT)) == []
+    assert {*memory(context)} == {"user/a.md"}
 
 
-# -- a model that fails ------------------------------------------------------------------------------
+# -- failed models ---------------------------------------------------------------------------------------
 
 AWAY = (raising(ModelError("no connection to models.example")), raising(RuntimeError("boom")))
 BAD = ("", "c1", '{"remove": ["c9"]}', '{"remove": ["c1"', '{"keep": ["c1"]}', "I have removed it.")
 
 
-def test_forget_falls_back_to_rules_if_the_model_fails(place):
+def test_forget_falls_back_to_rules_if_the_model_fails(context):
     for number, step in enumerate([*AWAY, *map(say, BAD)]):
-        lay(place, {"user/ups.md": "The UPS in rack B lasts 18 minutes\n", "user/tea.md": "tea\n"})
-        result = done(forgetting(place, "how long the UPS in rack B lasts", ScriptedModel([step])))
-        assert (removed(result), result.decided_by) == (["user/ups.md"], "rules"), number
+        lay(context, {"user/ups.md": "The UPS in rack B lasts 18 minutes\n", "user/tea.md": "tea\n"})
+        result = done(forgetting(context, "how long the UPS in rack B lasts", ScriptedModel([step])))
+        assert (list_removed(result), result.decided_by) == (["user/ups.md"], "rules"), number
         assert result.notes[0].startswith("the model scripted failed: "), number
         assert "muniment doctor" in result.notes[0]
-        assert {*memory(place)} == {"user/tea.md"}
+        assert {*memory(context)} == {"user/tea.md"}
 
 
 def test_forget_names_the_model_if_failures_are_errors(tmp_path):
-    with made(tmp_path) as place:
-        lay(place, {"user/ups.md": "The UPS in rack B lasts 18 minutes\n"})
-        error = forgetting(place, "the UPS in rack B", ScriptedModel([AWAY[0]])).error
+    with made(tmp_path) as context:
+        lay(context, {"user/ups.md": "The UPS in rack B lasts 18 minutes\n"})
+        error = forgetting(context, "the UPS in rack B", ScriptedModel([AWAY[0]])).error
         assert (error.code, error.reason) == (
             "forget_failed",
             "the model scripted failed: no connection to models.example",
         )
-        assert (user(place) / "ups.md").exists()
+        assert (user(context) / "ups.md").exists()
 
 
-def test_fallback_removes_no_more_than_rules_alone(place, tmp_path):
+def test_fallback_removes_no_more_than_rules_alone(context, tmp_path):
     with made(tmp_path / "alone", on_model_failure="rules") as alone:
-        for where in (place, alone):
-            for number, (fact, _) in enumerate(SAID):
-                done(remembering(where, fact))
-                lay(where, {f"project/{number}.md": f"{fact}, says the log\n"})
-        for asked in [*UNSAID, *(asked for _, asked in SAID), "UPS", "exam thermodynamics", "the"]:
-            by_fallback = forgetting(place, asked, ScriptedModel([AWAY[0]]), dry_run=True)
-            assert removed_or_code(by_fallback) == removed_or_code(forgetting(alone, asked, dry_run=True)), (
-                asked
-            )
+        for target in (context, alone):
+            for number, (fact, _) in enumerate(DESCRIBED):
+                done(remembering(target, fact))
+                lay(target, {f"project/{number}.md": f"{fact}, says the log\n"})
+        for description in [
+            *UNDESCRIBED,
+            *(description for _, description in DESCRIBED),
+            "UPS",
+            "exam thermodynamics",
+            "the",
+        ]:
+            by_fallback = forgetting(context, description, ScriptedModel([AWAY[0]]), dry_run=True)
+            assert get_removed_or_code(by_fallback) == get_removed_or_code(
+                forgetting(alone, description, dry_run=True)
+            ), description
 
 
-def removed_or_code(result):
+def get_removed_or_code(result):
     return [each.file_path for each in result.removed_entries] if result.error is None else result.error.code

@@ -1,10 +1,11 @@
-"""A real model, where the environment names a server: every fact is filed, or ends in a clean error.
+"""A real model, if the environment names a server: every fact is filed, or ends in a clean error.
 
     export MUNIMENT_TEST_BASE_URL=http://127.0.0.1:8080/v1 MUNIMENT_TEST_MODEL=qwen3-4b
     pytest tests/units/operations/test_live_model.py -s
 
-`MUNIMENT_TEST_PROTOCOL` and `MUNIMENT_TEST_API_KEY_FILE` may say more. It is `examples/live_model.py` that is
-run, so that whoever has a server sees the same table.
+Optional: `MUNIMENT_TEST_PROTOCOL` and `MUNIMENT_TEST_API_KEY_FILE`. The test runs `examples/live_model.py`,
+    so
+that you can see the same table with your server.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ ROW = re.compile(r" *(\d+)  +(\d+)/(\d+)  +([\d.]+)  +(\d+)  (?P<outcome>.+)")
 CLEAN = re.compile(r"remember_(?:refused|no_update|failed|timeout|path_escape|scope_mismatch): ")
 
 
-def table(tmp_path, url, model, *more):
-    """The example's rows as matches, and its last line; it fails where no fact is filed at all."""
-    command = [sys.executable, REPOSITORY / "examples" / "live_model.py", url, model, *more]
+def run_example(tmp_path, url, model, *options):
+    """Return the rows of the example as matches, and its last line."""
+    command = [sys.executable, REPOSITORY / "examples" / "live_model.py", url, model, *options]
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=env)
     sys.stdout.write(done.stdout)
@@ -37,11 +38,11 @@ def table(tmp_path, url, model, *more):
 
 @pytest.mark.skipif(not (URL and MODEL), reason="set MUNIMENT_TEST_BASE_URL and MUNIMENT_TEST_MODEL")
 @pytest.mark.timeout(3600)
-def test_a_live_model_files_every_fact_or_ends_in_a_clean_error(tmp_path):
-    more = ["--protocol", os.environ.get("MUNIMENT_TEST_PROTOCOL", "auto")]
+def test_live_model_files_facts_or_ends_in_clean_error(tmp_path):
+    options = ["--protocol", os.environ.get("MUNIMENT_TEST_PROTOCOL", "auto")]
     if key_file := os.environ.get("MUNIMENT_TEST_API_KEY_FILE"):
-        more += ["--api-key-file", key_file]
-    rows, last = table(tmp_path, URL, MODEL, *more)
+        options += ["--api-key-file", key_file]
+    rows, last = run_example(tmp_path, URL, MODEL, *options)
     assert len(rows) >= 10
     failed = [row["outcome"] for row in rows if re.match(r"[a-z_]+: ", row["outcome"])]
     assert all(CLEAN.match(outcome) for outcome in failed)
@@ -49,8 +50,8 @@ def test_a_live_model_files_every_fact_or_ends_in_a_clean_error(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_live_test_tells_what_is_malformed(tmp_path):
+def test_live_test_reports_malformed_output(tmp_path):
     with ChatServer(through(noise(7))) as server:
-        rows, last = table(tmp_path, server.base_url, "noise", "--protocol", "tools")
+        rows, last = run_example(tmp_path, server.base_url, "noise", "--protocol", "tools")
     assert last.startswith("0 of 12 filed")
     assert all(CLEAN.match(row["outcome"]) for row in rows)

@@ -1,4 +1,4 @@
-"""Remembering with models behind real sockets: in every dialect, by noise, on time, or with the fact lost."""
+"""Remember with models over real sockets: every dialect, noise, deadlines and lost facts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from muniment.testing.chat_server import Response, always, tool_call, tool_calls
 from muniment.testing.minds import ScriptedModel, call, calls
 
 __all__ = ["hasty"]
-place, some = places.place, places.some
+context, some = places.place, places.some
 pytestmark = pytest.mark.usefixtures("hasty")
 
 ORDINARY = [each["text"] for each in json.loads((FACTS / "ordinary.json").read_text())]
@@ -40,81 +40,81 @@ SPELLINGS += [(protocol, name) for protocol in ("json", "text", "decide") for na
 CLEAN = {f"remember_{end}" for end in ("failed", "no_update", "refused", "timeout", "path_escape")}
 
 
-# -- a model that does its job, and one that is noise ------------------------------------------------------
+# -- a perfect model, and noise --------------------------------------------------------------------------
 
 
 @pytest.mark.timeout(600)
-def test_a_perfect_model_files_every_fact_in_every_dialect(tmp_path, some):
+def test_perfect_model_files_every_fact_in_every_dialect(tmp_path, some):
     for at, (protocol, dialect) in some([*enumerate(SPELLINGS)], 12):
         served = serving(through(served_minds.perfect, DIALECTS[dialect]), protocol)
-        with served as (server, model), made(tmp_path / str(at)) as place:
+        with served as (server, model), made(tmp_path / str(at)) as context:
             turns = 0
             for fact in some(ORDINARY[12 * at : 12 * at + 12], 6):
-                result = done(remembering(place, fact, model))
-                assert result.unchanged or fact in memory(place)[result.files_touched[0]].decode(), fact
+                result = done(remembering(context, fact, model))
+                assert result.unchanged or fact in memory(context)[result.files_touched[0]].decode(), fact
                 assert result.decided_by == "scripted" or protocol == "decide"
                 assert len(result.timeline) == result.turns
                 used = {turn.usage.input_tokens for turn in result.timeline}
                 assert used == {100} or (protocol, dialect) != SPELLINGS[0]
-                again = remembering(place, fact, model)
-                assert (again.status, again.unchanged) == ("completed", True), fact
-                turns += result.turns + again.turns
+                repeated = remembering(context, fact, model)
+                assert (repeated.status, repeated.unchanged) == ("completed", True), fact
+                turns += result.turns + repeated.turns
             assert len(server.requests) == turns or (protocol, dialect) != SPELLINGS[0]
 
 
-def test_noise_ends_in_a_clean_error_or_in_an_entry_that_the_policy_grants(tmp_path, some):
+def test_noise_ends_in_clean_error_or_allowed_entry(tmp_path, some):
     for number, protocol in some([*enumerate(("tools", "json", "text", "decide") * 12)], 5):
         noisy = serving(through(served_minds.noise(number // 4)), protocol)
-        with noisy as (server, model), made(tmp_path / str(number)) as place:
-            before = photograph(base(place) / "outside")
-            result = remembering(place, ORDINARY[number], model)
+        with noisy as (server, model), made(tmp_path / str(number)) as context:
+            before = photograph(base(context) / "outside")
+            result = remembering(context, ORDINARY[number], model)
             assert result.error is None or result.error.code in CLEAN
             assert (result.turns <= 6, len(server.requests) <= 18) == (True, True)
-            assert photograph(base(place) / "outside") == before
-            assert {*result.files_touched} == {*memory(place)}
-            assert result.status == "completed" or not memory(place)
+            assert photograph(base(context) / "outside") == before
+            assert {*result.files_touched} == {*memory(context)}
+            assert result.status == "completed" or not memory(context)
 
 
-def test_constrained_noise_that_only_decides_files_every_fact_verbatim(tmp_path, some):
-    facts, waiting = some(ORDINARY[::8], 20), 0
+def test_constrained_noise_with_decide_files_facts_verbatim(tmp_path, some):
+    facts, pending_count = some(ORDINARY[::8], 20), 0
     noisy = serving(through(served_minds.noise(11, constrained=True)), "decide")
-    with noisy as (_, model), made(tmp_path, strict(), in_process=False) as place:
+    with noisy as (_, model), made(tmp_path, strict(), in_process=False) as context:
         for number, fact in enumerate(facts):
-            result = remembering(place, fact, model, context=("workspace", "clean")[number % 2])
+            result = remembering(context, fact, model, context=("workspace", "clean")[number % 2])
             if isinstance(result.error, PendingReview):
-                # Noise in a name or description may spell markup of a tool; the fact is kept all the same.
-                waiting += 1
+                # Noise in a name or description can look like tool markup; the fact is stored anyway.
+                pending_count += 1
                 assert [reason[-11:] for reason in result.error.reasons] == ["(tool-call)"], fact
-                (held,) = load(place.state, result.error.review_id).change_set.changes
-                kept = held.after
+                (change,) = load(context.state, result.error.review_id).change_set.changes
+                text = change.after
             elif not done(result).unchanged:
-                kept = memory(place)[result.files_touched[0]]
-            assert result.unchanged or kept.decode().endswith(f"---\n{fact}\n"), fact
-    assert waiting < len(facts) / 4
+                text = memory(context)[result.files_touched[0]]
+            assert result.unchanged or text.decode().endswith(f"---\n{fact}\n"), fact
+    assert pending_count < len(facts) / 4
 
 
-# -- the clock, and what else a server may do --------------------------------------------------------------
+# -- deadline, cancellation and slow servers -------------------------------------------------------------
 
 
-def test_a_run_that_waits_for_its_model_ends_on_its_deadline_or_by_a_cancel_and_leaves_nothing(tmp_path):
+def test_run_waiting_for_model_ends_at_deadline_or_cancel(tmp_path):
     first = tool_calls(tool_call("write_file", {"path": "user/never.md", "content": "Never."}))
     stall = stalls()["stall in the body"]
     answers, policy = itertools.chain([first], itertools.repeat(stall)), strict(limits={"seconds": 1})
-    with serving(answers) as (server, model), made(tmp_path / "late", policy, in_process=False) as place:
-        before = photograph(base(place))
-        assert remembering(place, "a fact", model).error.code == "remember_timeout"
-        assert (photograph(base(place)), server.requests[-1].hung_up.wait(60)) == (before, True)
-    with serving(always(stall)) as (server, model), Cancel() as cancel, made(tmp_path / "cancel") as place:
+    with serving(answers) as (server, model), made(tmp_path / "late", policy, in_process=False) as context:
+        before = photograph(base(context))
+        assert remembering(context, "a fact", model).error.code == "remember_timeout"
+        assert (photograph(base(context)), server.requests[-1].hung_up.wait(60)) == (before, True)
+    with serving(always(stall)) as (server, model), Cancel() as cancel, made(tmp_path / "cancel") as context:
         threading.Thread(target=lambda: server.wait_for_requests() and cancel.set()).start()
-        assert remembering(place, "a fact", model, cancel=cancel).status == "cancelled"
+        assert remembering(context, "a fact", model, cancel=cancel).status == "cancelled"
         assert server.requests[0].hung_up.wait(60)
 
 
-# -- the key -----------------------------------------------------------------------------------------------
+# -- API key ---------------------------------------------------------------------------------------------
 
 
-def holds_key(process):
-    """Whether the key stands anywhere in what a process may have written to its memory."""
+def contains_key(process):
+    """Return whether the key is in the writable memory of a process."""
     with Path(f"/proc/{process}/mem").open("rb", buffering=0) as memory:
         for line in Path(f"/proc/{process}/maps").read_text().splitlines():
             span, rights, *_ = line.split()
@@ -126,41 +126,43 @@ def holds_key(process):
     return False
 
 
-def descendants(process):
+def list_descendants(process):
     for children in Path(f"/proc/{process}/task").glob("*/children"):
         for child in children.read_text().split():
-            yield from (child, *descendants(child))
+            yield from (child, *list_descendants(child))
 
 
 @pytest.mark.threat("T-LEAK-09", control="clean_environment")
 @pytest.mark.threat("T-RUN-04", control="clean_environment")
-def test_the_key_is_not_in_the_memory_of_the_worker_nor_in_any_result_or_event(tmp_path, monkeypatch, caplog):
+def test_api_key_is_not_in_worker_memory_results_or_events(tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("MUNIMENT_API_KEY", KEY)
     searched = {}
 
     def answer(request):
-        """Looks into every process below this one while a run waits for it."""
+        """Search every child process for the key while a run waits."""
         assert request.headers["authorization"] == f"Bearer {KEY}"
-        searched.update((each, holds_key(each)) for each in descendants(os.getpid()) if each not in searched)
+        searched.update(
+            (each, contains_key(each)) for each in list_descendants(os.getpid()) if each not in searched
+        )
         return through(served_minds.perfect)(request)
 
-    with serving(answer) as (_, model), made(tmp_path, strict(), in_process=False) as place:
-        result = done(remembering(place, "We deploy on Thursdays.", model))
-        assert KEY.encode() not in b"".join(memory(place).values())
+    with serving(answer) as (_, model), made(tmp_path, strict(), in_process=False) as context:
+        result = done(remembering(context, "We deploy on Thursdays.", model))
+        assert KEY.encode() not in b"".join(memory(context).values())
     assert len(searched) >= 2  # The zygote and the worker.
     assert not any(searched.values())
-    assert holds_key(os.getpid())  # It can be found where it is.
+    assert contains_key(os.getpid())  # The search works: this process has the key.
     assert KEY not in json.dumps(result.as_json()) + repr(result) + caplog.text
 
 
-# -- models that lose a fact on the way --------------------------------------------------------------------
+# -- models that lose a fact -----------------------------------------------------------------------------
 
 FRONT = "---\nname: Deploys\ndescription: when\ntype: project\n---\n"
 
 
 class Case:
-    """A fact, where a model would write it, and the calls that it might make."""
+    """A fact, the path that a model would use, and the calls that it could make."""
 
     def __init__(self, number):
         self.fact = f"We do not deploy ring {number} on Fridays after 16:30, says Anna; ask Ben."
@@ -170,8 +172,8 @@ class Case:
         content = f"{front}{self.fact if body is None else body}\n"
         return AskForCalls([("write_file", {"path": self.path, "content": content})])
 
-    def but(self, old, new):
-        """Writes the fact with something else in it."""
+    def write_with(self, old, new):
+        """Write the fact with one replacement."""
         assert old in self.fact
         return self.write(self.fact.replace(old, new))
 
@@ -181,15 +183,17 @@ class Case:
     def read(self, path=None):
         return AskForCalls([("read_file", {"path": path or self.path})])
 
-    def doubled(self, body):
-        """A call as a common template shows it: with its braces doubled."""
-        given = {"path": self.path, "content": f"{FRONT}{body}\n"}
-        action = f"{{{json.dumps({'action': 'write_file', **given})}}}"
-        tagged = f"<tool_call>\n{{{json.dumps({'name': 'write_file', 'arguments': given})}}}\n</tool_call>"
+    def double_braces(self, body):
+        """Write a call with doubled braces, as shown in a common template."""
+        arguments = {"path": self.path, "content": f"{FRONT}{body}\n"}
+        action = f"{{{json.dumps({'action': 'write_file', **arguments})}}}"
+        tagged = (
+            f"<tool_call>\n{{{json.dumps({'name': 'write_file', 'arguments': arguments})}}}\n</tool_call>"
+        )
         return lambda request: Utter(action if "action" in dialects.asked_for(request.body) else tagged)
 
-    def fenced(self, body):
-        """A write that copies the fences of the prompt."""
+    def copy_fences(self, body):
+        """Write the fact with the fences of the prompt."""
 
         def think(request):
             token = re.search(r"<<fact (\w+)>>|$", json.dumps(request.body))[1] or "0"
@@ -200,24 +204,24 @@ class Case:
 
 SCRIPTS = {
     "overwrites it with a tool's answer": lambda at: [at.write(), at.read(), at.write(f"created {at.path}")],
-    "changes a number": lambda at: [at.but("16", "15")],
-    "drops a not": lambda at: [at.but("not ", "")],
+    "changes a number": lambda at: [at.write_with("16", "15")],
+    "drops a not": lambda at: [at.write_with("not ", "")],
     "saves another fact": lambda at: [at.write("The user likes green tea.")],
     "answers in words": lambda at: [Say(f"Saved to {at.path}.")],
     "hides it in front matter": lambda at: [at.write("Noted.", FRONT.replace("when", json.dumps(at.fact)))],
     "spoils another entry": lambda at: [at.read("user/tea.md"), at.edit("green", "black", "user/tea.md")],
     "breaks off": lambda _: [Utter('{"action": "write_file", "path": "project/dep')] * 9,
-    "doubles braces": lambda at: [at.doubled(at.fact)],
-    "doubles braces around another number": lambda at: [at.doubled(at.fact.replace("16", "17"))],
-    "copies fences": lambda at: [at.fenced(at.fact)],
+    "doubles braces": lambda at: [at.double_braces(at.fact)],
+    "doubles braces around another number": lambda at: [at.double_braces(at.fact.replace("16", "17"))],
+    "copies fences": lambda at: [at.copy_fences(at.fact)],
 }
 RUNS = [*itertools.product(("tools", "json", "text", "decide"), ("rules",), SCRIPTS)]
 RUNS += [("auto", "rules", name) for name in [*SCRIPTS][::4]] + [("tools", "fail", name) for name in SCRIPTS]
 
 
 @contextmanager
-def scripted(protocol, name, case):
-    """A model that follows a script, and then says that it has saved the fact."""
+def serve_script(protocol, name, case):
+    """Serve a model that follows a script, and then claims that it has saved the fact."""
     steps = SCRIPTS[name](case)
 
     def think(request):
@@ -229,53 +233,53 @@ def scripted(protocol, name, case):
         yield model
 
 
-def is_kept(place, fact):
-    """Whether an entry holds the fact as it was said, as lines of its text."""
-    texts = (text.decode().rpartition("\n---\n")[2] for text in memory(place).values())
+def is_stored(context, fact):
+    """Return whether an entry contains the fact verbatim, as lines of its body."""
+    texts = (text.decode().rpartition("\n---\n")[2] for text in memory(context).values())
     return any(fact in text.splitlines() for text in texts)
 
 
 @pytest.mark.threat("T-RUN-14", control="fact_is_held")
 @pytest.mark.timeout(600)
-def test_a_fact_is_never_lost_behind_completed(place, some):
+def test_completed_run_never_loses_the_fact(context, some):
     assert len(RUNS) >= 40
-    lay(place, {"user/tea.md": "The user likes green tea.\n"})
-    for number, (protocol, follows, name) in enumerate(some(RUNS, 11)):
+    lay(context, {"user/tea.md": "The user likes green tea.\n"})
+    for number, (protocol, on_failure, name) in enumerate(some(RUNS, 11)):
         case = Case(number)
-        with scripted(protocol, name, case) as model:
-            result = remembering(replace(place, on_model_failure=follows), case.fact, model)
-        told = (protocol, name, follows, result.status, result.error, result.notes)
-        assert is_kept(place, case.fact) or (follows == "fail" and result.status == "failed"), told
+        with serve_script(protocol, name, case) as model:
+            result = remembering(replace(context, on_model_failure=on_failure), case.fact, model)
+        details = (protocol, name, on_failure, result.status, result.error, result.notes)
+        assert is_stored(context, case.fact) or (on_failure == "fail" and result.status == "failed"), details
         by_rules = any("the rules stored the fact" in note for note in result.notes)
         decided = {"rules"} if by_rules else {"scripted"}
-        assert result.decided_by in decided or (not by_rules and protocol in {"decide", "auto"}), told
+        assert result.decided_by in decided or (not by_rules and protocol in {"decide", "auto"}), details
 
 
-def test_a_slip_of_form_is_mended_and_no_failure(place):
+def test_malformed_call_is_repaired_without_failure(context):
     rows = itertools.product(("tools", "json", "text"), ("doubles braces", "copies fences"))
     for number, (protocol, name) in enumerate(rows):
         case = Case(number)
-        with scripted(protocol, name, case) as model:
-            result = remembering(place, case.fact, model)
+        with serve_script(protocol, name, case) as model:
+            result = remembering(context, case.fact, model)
         assert (result.status, result.decided_by, result.notes) == ("completed", "scripted", ())
-        text = memory(place)[result.files_touched[0]].decode()
+        text = memory(context)[result.files_touched[0]].decode()
         assert (text.endswith(f"---\n{case.fact}\n"), "<<" in text) == (True, False)
 
 
-def test_what_the_rules_filed_says_so_and_who_failed_before(place):
-    ring, gone = Case(1).fact, Case(2).fact
-    result = remembering(place, ring, saving("user/a.md", "Thank you!\n"))
+def test_fallback_to_rules_is_noted_with_model_failure(context):
+    ring, other_fact = Case(1).fact, Case(2).fact
+    result = remembering(context, ring, saving("user/a.md", "Thank you!\n"))
     why = "the text that it wrote or cited does not contain the fact"
     (note,) = result.notes
     assert note.startswith(f"the model scripted failed: {why}; the rules stored the fact verbatim; if this")
     assert (result.decided_by, result.as_json()["notes"]) == ("rules", [*result.notes])
-    ((path, text),) = memory(place).items()
+    ((path, text),) = memory(context).items()
     assert (path, '"decided_by": "rules"' in text.decode()) == (result.files_touched[0], True)
-    followed = replace(place, on_model_failure="rules")
+    rules_context = replace(context, on_model_failure="rules")
     with serving(lambda _: Response(b"{}", status=503), "tools") as (_, model):
-        result = remembering(followed, gone, model)
+        result = remembering(rules_context, other_fact, model)
     assert (result.status, result.decided_by, "503" in result.notes[0]) == ("completed", "rules", True)
-    assert is_kept(place, gone)
-    refused = [calls(call("read_file", path=f"user/../../{number}")) for number in range(3)]
-    result = remembering(followed, "a fact", ScriptedModel(refused))
+    assert is_stored(context, other_fact)
+    escape_calls = [calls(call("read_file", path=f"user/../../{number}")) for number in range(3)]
+    result = remembering(rules_context, "a fact", ScriptedModel(escape_calls))
     assert (result.status, result.decided_by) == ("failed", "scripted")
