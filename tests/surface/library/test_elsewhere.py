@@ -420,7 +420,7 @@ with land.lock_roots([second], Patience(time.monotonic() + 5)):
 
 READERS = [
     "tests/surface/cli/test_recall.py",
-    *(f"tests/surface/client/test_{name}.py" for name in ("core", "finding", "reading", "shells", "twin")),
+    *(f"tests/surface/client/test_{name}.py" for name in ("core", "finding", "reading", "shells", "both")),
     "tests/surface/cli/test_commands.py",
 ]
 LEFT_OUT = {
