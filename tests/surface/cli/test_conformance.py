@@ -31,7 +31,7 @@ def test_conformance_lists_leaks_with_command_to_repeat(muniment):
     at = lines.index("command: leaked: hard-read (hardlink)")
     assert lines[at + 1] == "  why   hard link to an outside inode: only st_nlink tells"
     assert any("  seen  the canary is in the answer" in line for line in lines[at:])
-    (repeat_command,) = (line.removeprefix("  again ") for line in lines if line.startswith("  again "))
+    (repeat_command,) = (line.removeprefix("  rerun ") for line in lines if line.startswith("  rerun "))
     assert shlex.split(repeat_command) == ["muniment", "conformance", "--target", WEAK, "--case", "hard-read"]
     assert "  1 skipped: no policy for symlinks" in lines
     assert lines[-1] == "command: FAILED: 1 leaked, 1 skipped, 2 held"
