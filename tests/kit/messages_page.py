@@ -28,7 +28,7 @@ Use it to review wording. It is generated; do not edit it: `{COMMAND}`.
 
 
 def fill(node):
-    """Return a string constant or an f-string as text, with its values as `{source}`; None if it is neither."""
+    """Return a string or an f-string as text, with its values as `{source}`; None if it is neither."""
     match node:
         case ast.Constant(value=str() as text):
             return text
@@ -42,7 +42,7 @@ def fill(node):
 
 
 def is_message(text):
-    """Return True if a text reads as words for a person or a model: not SQL, a pattern, a path or a format."""
+    """Return True if a text is for a person or a model, not SQL, a pattern, a path or a format."""
     words = re.findall(r"[A-Za-z]{2,}", text)
     is_code = re.search(
         r"\b(SELECT|INSERT|UPDATE|DELETE FROM|CREATE|PRAGMA|BEGIN|JOIN|WHERE|ORDER BY)\b", text

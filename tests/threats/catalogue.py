@@ -1,7 +1,7 @@
-"""The threats of `threat-model/threats/`: what a file must say, and reading them all.
+"""The threats of `threat-model/threats/`: the schema of a file, and functions that read all of them.
 
-One TOML file a threat, named by its id. A threat is `mitigated` only if what stops it is in the code and
-proofs show it; the gate (`gate.py`) holds every run to that.
+Each threat is one TOML file, named after its id. A threat is `mitigated` only if its control is in the code
+and proofs show it; the gate (`gate.py`) checks this in every run.
 """
 
 import importlib
@@ -25,7 +25,7 @@ GROUPS: Final = {
     "API": "Daemon and API", "FLT": "Fleet", "IDX": "Index and concurrency", "SUP": "Supply chain",
     "LOG": "Records", "HUM": "People",
 }  # fmt: skip
-"""Letters of an id and what they stand for, in the order of the pages."""
+"""Letters of an id with their group, in the order of the pages."""
 
 Status = Literal["mitigated", "partial", "accepted", "out_of_scope"]
 Layer = Literal["handles", "fence"]
@@ -37,12 +37,13 @@ Boundary = Literal[
 ]  # fmt: skip
 Asset = Literal[
     "files outside the memory", "the memory", "facts of another scope", "another home's memory", "the index",
-    "the key of a model's server", "what a run sends", "the broker", "the policy", "the readers of memory",
-    "the record of what happened",
+    "the key of a model's server", "data that a run sends", "the broker", "the policy",
+    "the readers of memory", "the audit records",
 ]  # fmt: skip
 Kind = Literal["table", "property", "race", "process", "fault", "canary", "cost", "golden"]
-"""How a proof works: a table of cases; hypothesis; a racing process; real processes; injected errors of the
-system; a secret that must turn up nowhere; a bound on time; reviewed output."""
+"""Method of a proof: a table of cases; hypothesis; a racing process; real processes; injected system
+errors; a secret that must not appear anywhere; a limit on time; reviewed output.
+"""
 
 _Line = Annotated[str, StringConstraints(min_length=1, pattern=r"^\S[^\n]*\S$")]
 _Text = Annotated[str, StringConstraints(min_length=1)]
@@ -53,13 +54,13 @@ _Import = Annotated[str, StringConstraints(pattern=r"^muniment(\.\w+)*:\w+(\.\w+
 
 
 class Threat(BaseModel):
-    """One threat; see `threat-model/README.md` for what the fields mean.
+    """One threat; see `threat-model/README.md` for the meaning of the fields.
 
     Attributes:
-        layers: what a confinement threat rests on, each by itself: `handles` (layer 1), `fence` (layer 2).
-        residual: what remains open.
-        skips: why a proof may be skipped on some systems; empty: it may not.
-        review: the day by which somebody has looked at it again.
+        layers: the layers that stop a confinement threat, each alone: `handles` (layer 1), `fence` (layer 2).
+        residual: the remaining risk.
+        skips: the reason why a proof may be skipped on some systems; empty: it may not.
+        review: the day by which the threat must be reviewed again.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -83,36 +84,36 @@ class Threat(BaseModel):
     @model_validator(mode="after")
     def _honest(self) -> Self:
         if self.status in {"mitigated", "partial"} and not self.mitigations:
-            raise ValueError(f"{self.status} by nothing")
+            raise ValueError(f"{self.status} without a mitigation")
         if self.status == "mitigated" and not self.proofs:
             raise ValueError("mitigated without a proof")
         if self.status == "out_of_scope" and (self.mitigations or self.proofs):
-            raise ValueError("out of scope, and yet there is something about it")
+            raise ValueError("out of scope, but with a mitigation or a proof")
         if (self.group in {"PATH", "FENCE"}) != bool(self.layers):
-            raise ValueError("confinement threats say on which layers they rest, and no others do")
+            raise ValueError("confinement threats, and only these, have layers")
         return self
 
     @property
     def group(self) -> str:
-        """The letters of the id."""
+        """Return the group letters of the id."""
         return self.id.split("-")[1]
 
 
 def read_threat(path: Path) -> Threat:
-    """The threat of one file.
+    """Read the threat of one file.
 
     Raises:
-        ValueError: the file is no threat, or is called otherwise.
+        ValueError: the file is invalid, or its name differs from the id.
     """
     threat = Threat.model_validate(tomllib.loads(path.read_text()))
     if path.name != f"{threat.id}.toml":
-        raise ValueError(f"{path.name} holds {threat.id}")
+        raise ValueError(f"{path.name} contains {threat.id}")
     return threat
 
 
 @cache
 def threats() -> dict[str, Threat]:
-    """All threats by id, in the order of the pages."""
+    """Return all threats by id, in the order of the pages."""
     found = (read_threat(path) for path in FOLDER.iterdir())
     groups = list(GROUPS)
     ordered = sorted(found, key=lambda threat: (groups.index(threat.group), threat.id))
@@ -120,10 +121,10 @@ def threats() -> dict[str, Threat]:
 
 
 def resolved(mitigation: str) -> Any:
-    """The object that a mitigation's import path names.
+    """Return the object at the import path of a mitigation.
 
     Raises:
-        ImportError, AttributeError: there is none.
+        ImportError, AttributeError: the object does not exist.
     """
     module, _, attributes = mitigation.partition(":")
     found: Any = importlib.import_module(module)

@@ -1,10 +1,10 @@
-"""Which test proves which threat, read from the source of the tests: what the pages show and the tests check.
+"""The tests that prove each threat, read from their source: the pages list them and the tests check them.
 
-A mark stands on a test function or on one of its parameters:
+A mark is on a test function or on one of its parameters:
 
     @pytest.mark.threat("T-PATH-03", control="openat2_resolve")
 
-Both are literals, so that this finds them without running anything.
+Both are literals, so they are found without running code.
 """
 
 import ast
@@ -16,10 +16,10 @@ from threats.catalogue import REPOSITORY
 
 @dataclass(frozen=True, order=True)
 class Proof:
-    """A test function, named as the proof of a threat, and the control without which it fails.
+    """A test function that proves a threat, and the control without which it fails.
 
     Attributes:
-        file: relative to the repository.
+        file: the path relative to the repository.
     """
 
     threat: str
@@ -29,10 +29,10 @@ class Proof:
 
 
 def proofs_in(source, file):
-    """The marks of one file.
+    """Yield the marks of one file.
 
     Raises:
-        ValueError: a mark is not of the form above, or stands on no test.
+        ValueError: a mark has another form, or is not on a test.
     """
     tree = ast.parse(source)
     marked = set()
@@ -41,15 +41,15 @@ def proofs_in(source, file):
             for call in (call for decorator in node.decorator_list for call in _marks(decorator)):
                 marked.add(call)
                 yield Proof(*_arguments(call, file), file, node.name)
-    if len(marked) == source.count(_WRITTEN):  # To look at every node of every file takes a second.
+    if len(marked) == source.count(_WRITTEN):  # Walking every node of every file takes a second.
         return
     for stray in set(_marks(tree)) - marked:
-        raise ValueError(f"{file}:{stray.lineno}: a threat mark stands on a test function or its parameters")
+        raise ValueError(f"{file}:{stray.lineno}: put a threat mark on a test function or its parameters")
 
 
 @cache
 def proofs():
-    """Every mark of the tests, sorted by threat."""
+    """Return every mark of the tests, sorted by threat."""
     tests = REPOSITORY / "tests"
     found = (
         proof

@@ -1,8 +1,8 @@
-"""`threat-model/THREATS.md` and `COVERAGE.md`: written from the threats, the marks and the controls.
+"""Generate `threat-model/THREATS.md` and `COVERAGE.md` from the threats, the marks and the controls.
 
     PYTHONPATH=tests .venv/bin/python -m threats.pages
 
-`tests/threats/test_catalogue.py` fails where a page is not what this writes.
+`tests/threats/test_catalogue.py` fails if a page differs from the generated one.
 """
 
 from collections import Counter
@@ -18,14 +18,14 @@ _STATUS = {"out_of_scope": "out of scope"}
 _BOTH = ("handles", "fence")
 _RESTS = {
     (): "",
-    ("handles",): "Rests on layer 1, the handles, alone.",
-    ("fence",): "Rests on layer 2, the kernel fence, alone.",
-    _BOTH: "In the worker, layer 1 (handles) and layer 2 (the kernel fence) each stop it alone.",
+    ("handles",): "Only layer 1, the handles, stops it.",
+    ("fence",): "Only layer 2, the kernel fence, stops it.",
+    _BOTH: "In the worker, layer 1 (handles) and layer 2 (the kernel fence) each stop it.",
 }
 
 
 def pages():
-    """Every generated page, as it should be."""
+    """Return the expected text of every generated page."""
     return {
         FOLDER / "THREATS.md": "\n".join(_threats()) + "\n",
         FOLDER / "COVERAGE.md": "\n".join(_coverage()) + "\n",
@@ -38,8 +38,8 @@ def _threats():
     proved = Counter(threat for threat, _ in {(proof.threat, proof.function) for proof in proofs()})
     yield f"""# Threats
 
-Generated from `threats/*.toml` by `{COMMAND}`; changes made here are lost.
-[README.md](README.md) says what the words mean, [COVERAGE.md](COVERAGE.md) what proves what.
+Generated from `threats/*.toml` by `{COMMAND}`; edits of this file are lost.
+[README.md](README.md) explains the terms, [COVERAGE.md](COVERAGE.md) lists the proofs.
 """
     yield f"{len(found)} threats: " + ", ".join(
         f"{counted[status]} {_STATUS.get(status, status)}"
@@ -86,10 +86,10 @@ def _coverage():
     functions, proved = len({(file, name) for file, name, _ in runs}), len({proof.threat for proof in marked})
     yield f"""# Coverage
 
-Generated from the marks of the tests by `{COMMAND}`; changes made here are lost.
+Generated from the marks of the tests by `{COMMAND}`; edits of this file are lost.
 
-{functions} test functions are proofs against {proved} threats. `pytest --red` runs each without
-the control that stands beside it, {len(runs)} runs in all, and fails if one passes all the same.
+{functions} test functions prove {proved} threats. `pytest --red` runs each without the control
+in the last column, {len(runs)} runs in total, and fails if one of them passes.
 
 | threat | proof | fails without |
 |---|---|---|"""
@@ -98,9 +98,9 @@ the control that stands beside it, {len(runs)} runs in all, and fails if one pas
     yield """
 ## Controls
 
-What a red run does without; [tests/threats/without/](../tests/threats/without/) switches it off.
+A red run disables one control, with the code in [tests/threats/without/](../tests/threats/without/).
 
-| control | what is then no longer so |
+| control | effect of disabling it |
 |---|---|"""
     for control in sorted(controls().values(), key=lambda control: control.name):
         yield f"| {control.name} | {_cell(control.what)} |"

@@ -1,9 +1,9 @@
 """Red runs: a proof without its control must fail, or it proves nothing.
 
 Under `pytest --red` every (test function, control) pair becomes one item. It runs the test's own items with
-the control switched off until one of them fails in its call: then it passes. What ends before that in a
-fixture, by an error of programming, by the loss of a worker or by taking long shows nothing, and fails the
-red run. With `--slow` none of the others is spared.
+the control switched off until one of them fails in its call; then the red proof passes. If an item fails
+earlier, in a fixture, by a programming error, by a lost worker or by a timeout, the red run fails. With
+`--slow` all items run.
 """
 
 import signal
@@ -24,36 +24,36 @@ from muniment.sandbox.tools.remote import greet
 from threats.switches import controls, switched_off
 
 SECONDS = 40.0
-"""After which a test is ended whose control does not say that it hangs without it."""
+"""The time limit of a test, unless its control has `hangs_after`."""
 
 
 class TooSlow(pytest.fail.Exception):
-    """A test that still ran after `SECONDS`."""
+    """A test that was still running after `SECONDS`."""
 
 
 MISTAKES = (NameError, AttributeError, TypeError, ImportError, Warning, WorkerLost, TooSlow)
-"""What a test ends in when the switch is broken, and not the promise."""
+"""Errors that show a broken switch instead of a broken guarantee."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a red run of one proof ended: `failed` is what it should."""
+    """The result of a red run of one proof; `failed` is the expected one."""
 
     outcome: str
     why: str
 
 
 class RedProof(pytest.Item):
-    """One proof under one control. The test's own items are run inside `runtest`."""
+    """One proof under one control; `runtest` runs the test's own items."""
 
     def __init__(self, *, control, proofs, **terms):
         super().__init__(**terms)
         self.control, self.proofs = control, proofs
-        self.verdict = Verdict("broken", "it was not run")
-        self.add_marker(pytest.mark.timeout(0))  # The control has a limit of its own.
+        self.verdict = Verdict("broken", "it did not run")
+        self.add_marker(pytest.mark.timeout(0))  # The control has its own time limit.
 
     def reportinfo(self):
-        """Where the proof stands."""
+        """Return the location of the proof."""
         path, line, _ = self.proofs[0].reportinfo()
         return path, line, self.name
 
@@ -65,17 +65,17 @@ class RedProof(pytest.Item):
         self._forget()
         with switched_off(self.control.name):
             if self.control.in_workers and (problem := _problem_of_workers(self.control.name)):
-                return Verdict("broken", f"no worker can be had: {problem}")
+                return Verdict("broken", f"no worker is available: {problem}")
             try:
                 found = {verdict.outcome: verdict for verdict in self._each_judged()}
             finally:
-                # Fixtures of the module were made without the control, too.
+                # Fixtures of the module were also created without the control.
                 self.session._setupstate.teardown_exact(None)
                 self._forget()
         return next(found[each] for each in ("broken", "failed", "skipped", "passed") if each in found)
 
     def _each_judged(self):
-        """The verdict on each of the test's items, up to the first that failed; on all with `--slow`."""
+        """Yield the verdict of each item, up to the first that failed; with `--slow`, of all."""
         for number, proof in enumerate(self.proofs):
             following = self.proofs[number + 1 : number + 2]
             with _limited(self.control.hangs_after):
@@ -86,7 +86,7 @@ class RedProof(pytest.Item):
                 return
 
     def _forget(self):
-        """Empty what functions of tests and the kit keep (`functools.cache`): it was found out otherwise."""
+        """Clear the caches (`functools.cache`) of tests and the kit: their values depend on the control."""
         kit = (module for name, module in sys.modules.items() if name.startswith("kit."))
         for module in [self.proofs[0].module, *kit]:
             for kept in vars(module).values():
@@ -99,7 +99,7 @@ def _verdict(proof, reports):
     for report in reports:
         error = errors[report.when]
         if report.failed and report.when == "call" and error is not None and not issubclass(error, MISTAKES):
-            # What its fixtures say afterwards comes of this.
+            # Errors of its fixtures afterwards are consequences.
             return Verdict("failed", "")
         if report.failed:
             return Verdict("broken", f"{proof.name} broke in its {report.when}: {report.longreprtext}")
@@ -110,7 +110,7 @@ def _verdict(proof, reports):
 
 @cache
 def _problem_of_workers(_control):
-    """Why workers do not greet while a control is off; empty: they do."""
+    """Return the reason why workers do not start while a control is off; empty if they do."""
     try:
         patience = Patience(time.monotonic() + SECONDS)
         with shared_zygote().spawn({}, patience) as worker:
@@ -145,7 +145,7 @@ def _error(report):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(call):
-    """Keep the class of an error, which a report has only as text."""
+    """Store the class of an error, which a report contains only as text."""
     report = yield
     if call.excinfo is not None:
         _errors[report.nodeid, report.when] = call.excinfo.type
@@ -153,7 +153,7 @@ def pytest_runtest_makereport(call):
 
 
 def red_items(items):
-    """The proofs among `items`, each once for every control of it."""
+    """Return the proofs among `items`, one for each of their controls."""
     groups = defaultdict(list)
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("slow") is None:
@@ -169,7 +169,7 @@ def red_items(items):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item, nextitem):  # noqa: ARG001
-    """Run a red proof and report on it."""
+    """Run a red proof and report its result."""
     if not isinstance(item, RedProof):
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -189,6 +189,6 @@ def _report(item, call):
         "failed": ("passed", None),
         "passed": ("failed", f"{name} passed {without}: it proves nothing"),
         "skipped": ("skipped", (path, line, f"Skipped: {why}")),
-    }.get(item.verdict.outcome, ("failed", f"{name} could not be judged {without}: {why}"))
+    }.get(item.verdict.outcome, ("failed", f"{name} has no valid result {without}: {why}"))
     times = {"duration": call.duration, "start": call.start, "stop": call.stop}
     return pytest.TestReport(item.nodeid, item.location, {item.name: 1}, outcome, longrepr, "call", **times)

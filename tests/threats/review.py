@@ -1,7 +1,7 @@
-"""Makes the tables of `threat-model/REVIEW.md` from the sources: `python -m threats.review`.
+"""Generate the tables of `threat-model/REVIEW.md` from the sources: `python -m threats.review`.
 
-What a file promises is the first sentence of its docstring; who attacks it stands here. Why a handler of an
-error may do what it does stands in `handlers.toml`.
+The promise of a file is the first sentence of its docstring; `READING` lists the tests that attack it. The
+reasons of error handlers are in `handlers.toml`.
 """
 
 import ast
@@ -18,10 +18,10 @@ BEGIN_PATH = f"<!-- path of a commit, made by `{COMMAND}` -->\n"
 BEGIN_HANDLERS = f"<!-- handlers, made by `{COMMAND}` -->\n"
 REASONS = Path(__file__).with_name("handlers.toml")
 MOST_WORDS = 24
-"""Words of one reason."""
+"""The maximum number of words of one reason."""
 
 READING = {
-    "names": ("Words and limits.", "units/policy/test_grammar.py"),
+    "names": ("Names and limits.", "units/policy/test_grammar.py"),
     "refusal": ("", "surface/library/test_errors.py"),
     "normal_forms": ("", "units/policy/test_grammar.py"),
     "path": ("", "units/policy/test_grammar.py models/test_root.py attacks/test_corpus.py"),
@@ -45,7 +45,7 @@ READING = {
     "commit": ("", "models/test_store.py models/test_hostile_agents.py models/test_hostile_ports.py"),
     "cancel": ("", "units/kernel/test_cancel.py"),
 }
-"""In this order: what is promised where the docstring does not say it, and the tests that attack it."""
+"""The reading order: the promise if the docstring does not contain it, and the tests that attack it."""
 
 COMMIT_PATH = [
     "store/commit.py:commit",
@@ -83,7 +83,7 @@ code_lines, LIMITS = STRUCTURE["code_lines"], STRUCTURE["PARTS"]
 def table():
     folder = REPOSITORY / "src" / "muniment" / "kernel"
     found = {path.stem for path in folder.glob("*.py")} - {"__init__"}
-    assert found == set(READING), "each file of the kernel has its place in the reading order"
+    assert found == set(READING), "each file of the kernel must be in the reading order"
     yield "| file | lines of code | promises | attacked by |\n|---|--:|---|---|\n"
     for name, (promise, tests) in READING.items():
         text = (folder / f"{name}.py").read_text()
@@ -95,7 +95,7 @@ def table():
     for part, limit in LIMITS.items():
         path = f"src/muniment/{part.replace('.', '/')}"
         count = dict(STRUCTURE["measured"](REPOSITORY / path))["code lines"]
-        yield f"| [{part}](../{path}), in all | **{count}** | at most {limit} | |\n"
+        yield f"| [{part}](../{path}), total | **{count}** | at most {limit} | |\n"
 
 
 def functions(text):
@@ -140,7 +140,7 @@ KEEPERS = ("kernel/*.py", "store/*.py", "fleet/copied.py", "fleet/postgres.py", 
 
 
 def handlers():
-    """Count the errors that each function of what keeps memory handles, by place."""
+    """Count the errors that each function of the storage code handles, by function."""
     package = REPOSITORY / "src" / "muniment"
     paths = [path for folder in KEEPERS for path in sorted(package.glob(folder))]
     return {
@@ -151,29 +151,29 @@ def handlers():
 
 
 def key_of(error, count):
-    """The key of a reason: the same errors of one function have one, which says how many there are."""
+    """Return the key of a reason: equal errors of one function share one, with their number."""
     return error if count == 1 else f"{error} ({count} times)"
 
 
 def handler_table(found, reasons):
-    """Lines of the table. An error that has no reason, and a reason that has no error, fail."""
+    """Yield the lines of the table; fail for an error without a reason and a reason without an error."""
     wanted = {(place, key_of(*each)) for place, errors in found.items() for each in errors.items()}
     given = {(place, key): said for place, all_said in reasons.items() for key, said in all_said.items()}
     assert not wanted - given.keys(), f"handlers without a reason in {REASONS.name}: {wanted - given.keys()}"
     assert not given.keys() - wanted, f"reasons without a handler: {given.keys() - wanted}"
-    yield "| place | catches | what follows, and why the rule holds |\n|---|---|---|\n"
+    yield "| place | catches | effect, and why it follows the rule |\n|---|---|---|\n"
     for place, errors in found.items():
         rows = defaultdict(list)
         for each in errors.items():
             said = given[place, key_of(*each)]
-            assert said.endswith("."), f"no sentence: {said}"
+            assert said.endswith("."), f"not a sentence: {said}"
             assert len(said.split()) <= MOST_WORDS, f"too long: {said}"
             rows[said].append(f"`{key_of(*each)}`")
         yield from (f"| `{place}` | {', '.join(keys)} | {said} |\n" for said, keys in rows.items())
 
 
 def page(text):
-    """The page, with its tables as the sources are now."""
+    """Return the page with its tables generated from the current sources."""
     reasons = tomllib.loads(REASONS.read_text())
     handled = handler_table(handlers(), reasons)
     for begin, lines in ((BEGIN, table()), (BEGIN_PATH, commit_path()), (BEGIN_HANDLERS, handled)):

@@ -1,10 +1,10 @@
-"""Switching a control off: by the tests, in our own modules, for as long as a block lasts.
+"""Switch a control off: by the tests, in Muniment's modules, for the duration of a block.
 
-A control is a function that replaces something in `muniment` by what would stand there without the control.
-`switched_off` applies it in this process and, where it says so, in every zygote that is started meanwhile,
-and so in the workers. The product knows nothing of this: it has no switch.
+A control is a function that replaces an object in `muniment` by its equivalent without the control.
+`switched_off` applies it in this process and, if the control requires it, in every zygote started meanwhile,
+and so in the workers. The product has no such switch.
 
-Only the standard library is imported here, since a zygote imports this file, too.
+This file imports only the standard library, because a zygote imports it too.
 """
 
 import importlib
@@ -27,21 +27,21 @@ class Patches:
         self._undo, self.modules = [], set()
 
     def put(self, target, replacement):
-        """Replace `module:attribute.attribute` of a module below `muniment`, or of another, as `=module`.
+        """Replace `module:attribute.attribute` of a module below `muniment`, or of another one as `=module`.
 
-        With a `*` before, it is replaced in every module that imported it, too, those of tests included.
+        With a leading `*` it is replaced in every module that imported it, tests included.
         """
         owner, name, real = _found(target)
         self.modules.add(target.lstrip("*").partition(":")[0])
         if target[0] == "*":
             self._everywhere(name, real, replacement)
             return
-        is_own = name in vars(owner)  # Else a class has it from the one above.
+        is_own = name in vars(owner)  # Otherwise a class inherits it.
         self._undo.append(partial(setattr, owner, name, real) if is_own else partial(delattr, owner, name))
         setattr(owner, name, replacement)
 
     def wrap(self, target, make):
-        """Replace an object by what `make` makes of the real one."""
+        """Replace an object by the result of `make`, which receives the real one."""
         owner, name, _ = _found(target)
         self.put(target, make(getattr(owner, name)))
 
@@ -58,16 +58,16 @@ class Patches:
         mapping[key] = value
 
     def then(self, undo):
-        """Have something else put back, too."""
+        """Add a function that restores something else."""
         self._undo.append(undo)
 
     def also(self, *names):
-        """Go without other controls as well."""
+        """Switch other controls off too."""
         for name in names:
             controls()[name].off(self)
 
     def undo(self):
-        """Put everything back."""
+        """Restore everything."""
         while self._undo:
             self._undo.pop()()
 
@@ -78,19 +78,19 @@ def _found(target):
     owner = importlib.import_module(module[1:] if module[0] == "=" else f"muniment.{module}")
     for step in path:
         owner = getattr(owner, step)
-    # From a class as it stands there: a static method must not come back as a plain function.
+    # Read from the class: a static method must not become a plain function.
     return owner, name, inspect.getattr_static(owner, name)
 
 
 @dataclass(frozen=True)
 class Control:
-    """Something that stops an attack, and how to go without it.
+    """A control that stops an attack, and the function that switches it off.
 
     Attributes:
-        what: in a line, what is no longer done.
-        in_workers: whether zygotes go without it, too.
-        hangs_after: seconds after which a test without it has failed, since it waits or works without end;
-            None: it does not, and one that takes long shows nothing.
+        what: the effect of switching it off, in one line.
+        in_workers: True if zygotes switch it off too.
+        hangs_after: seconds after which a test without it has failed, because it waits or works without end;
+            None: it does not hang, and a timeout proves nothing.
     """
 
     name: str
@@ -105,12 +105,16 @@ _off = []
 
 
 def control(*, in_workers=False, hangs_after=None):
-    """Make a function a control of its name. Its docstring says in a line what is no longer done."""
+    """Register a function as the control of its name. Its docstring is one line: the effect of switching it
+    off.
+    """
 
     def register(off):
         what = (off.__doc__ or "").strip()
         if not what or "\n" in what or off.__name__ in _CONTROLS:
-            raise ValueError(f"{off.__name__} says in one line what is not done, under its own name")
+            raise ValueError(
+                f"{off.__name__} needs a unique name and a docstring of one line with its effect"
+            )
         _CONTROLS[off.__name__] = Control(off.__name__, off, what, in_workers, hangs_after)
         return off
 
@@ -118,9 +122,10 @@ def control(*, in_workers=False, hangs_after=None):
 
 
 def table(rows, **terms):
-    """Make controls that replace single objects: what is no longer done, and by what they are replaced.
+    """Create controls that replace single objects: the effect, and the replacements.
 
-    Objects are named as for `Patches.put`. In the place of all may stand a function of the patches.
+    Objects are named as for `Patches.put`. A function of the patches may be given instead of the
+    replacements.
     """
     for name, (what, replaced) in rows.items():
 
@@ -136,7 +141,7 @@ def table(rows, **terms):
 
 
 def instead(target, **terms):
-    """Make a control of a function that takes the place of `target`, which is named as in a `table`."""
+    """Create a control from a function that replaces `target`, which is named as in a `table`."""
 
     def register(function):
         table({function.__name__: (function.__doc__ or "", {target: function})}, **terms)
@@ -146,7 +151,7 @@ def instead(target, **terms):
 
 
 def around(target, **terms):
-    """Like `instead`, of a function that is given the real one first."""
+    """Work like `instead`, but pass the real object as the first argument."""
 
     def register(function):
         def make(real):
@@ -162,32 +167,32 @@ def around(target, **terms):
 
 
 def none(*_, **__):
-    """Do nothing, and find nothing."""
+    """Do nothing, and return None."""
 
 
 def true(*_, **__):
-    """Yes."""
+    """Return True."""
     return True
 
 
 def false(*_, **__):
-    """No."""
+    """Return False."""
     return False
 
 
 def same(value, *_):
-    """What was given, as it is."""
+    """Return the argument unchanged."""
     return value
 
 
 def nothing(*_, **__):
-    """An empty answer."""
+    """Return an empty tuple."""
     return ()
 
 
 @cache
 def controls():
-    """All of them, by name."""
+    """Return all controls by name."""
     for area in sorted(Path(__file__).with_name("without").glob("*.py")):
         importlib.import_module(f"threats.without.{area.stem}")
     return _CONTROLS
@@ -195,7 +200,7 @@ def controls():
 
 @contextmanager
 def switched_off(name):
-    """Go without a control inside the block."""
+    """Switch a control off inside the block."""
     from muniment.sandbox.fence import pool
 
     _import_all()
@@ -206,7 +211,7 @@ def switched_off(name):
     try:
         chosen.off(patches)
         if chosen.in_workers or any(each.startswith("sandbox.fence.") for each in patches.modules):
-            own = pool.Zygote()  # Else that of this process serves, which to start takes half a second.
+            own = pool.Zygote()  # Otherwise this process's zygote is used; a start takes half a second.
             patches.put("sandbox.fence.pool:_SHARED", own)
         yield
     finally:
@@ -218,7 +223,7 @@ def switched_off(name):
 
 @cache
 def _import_all():
-    """Load every module of ours: one loaded later would keep what it imports while a control is off."""
+    """Load every module of Muniment: one loaded later would keep its imports while a control is off."""
     import muniment
 
     for module in pkgutil.walk_packages(muniment.__path__, "muniment."):
@@ -227,13 +232,13 @@ def _import_all():
 
 
 def source_for_children(name=None):
-    """Python source that makes another process go without what this one goes without; usually empty.
+    """Return Python source that switches the same controls off in another process; usually empty.
 
     Args:
-        name: a control; None: those that are off now.
+        name: a control; None: all controls that are off now.
     """
     names = _off if name is None else [name]
-    # Nothing of this may be left behind where a test looks at what the process holds.
+    # Remove all names again: a test checks the state of the process.
     return "".join(
         f"import sys; sys.path.extend(sys.argv[3:]); sys.path.append({TESTS!r})\n"
         f"from threats.switches import switch_off_for_good; switch_off_for_good({each!r})\n"
@@ -243,7 +248,7 @@ def source_for_children(name=None):
 
 
 def switch_off_for_good(name):
-    """Go without a control for the rest of this process, and forget these modules."""
+    """Switch a control off for the rest of this process, and unload these modules."""
     controls()[name].off(Patches())
     for module in [each for each in sys.modules if each.split(".")[0] == "threats"]:
         del sys.modules[module]

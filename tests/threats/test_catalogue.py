@@ -1,4 +1,4 @@
-"""The threat model holds together: files, mitigations, dates, marks and controls name each other."""
+"""The threat model is consistent: files, mitigations, dates, marks and controls match each other."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_file_that_says_something_else_is_no_threat():
 def test_a_file_with_another_name_is_refused(tmp_path):
     path = tmp_path / "T-PATH-04.toml"
     path.write_text((FOLDER / "T-PATH-03.toml").read_text())
-    with pytest.raises(ValueError, match=r"T-PATH-04\.toml holds T-PATH-03"):
+    with pytest.raises(ValueError, match=r"T-PATH-04\.toml contains T-PATH-03"):
         read_threat(path)
 
 

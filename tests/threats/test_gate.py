@@ -1,4 +1,4 @@
-"""The gate itself: what it lets pass and what it fails, and that a red run convicts what proves nothing."""
+"""The gate: the runs that it passes and fails, and red runs that detect proofs without effect."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def test_a_run_is_judged_by_its_proofs():
     for threat, outcomes, is_whole, told in (
         (MITIGATED, ["passed", "passed"], True, None),
         (MITIGATED, [], False, None),
-        (MITIGATED, [], True, "no proof of it passed"),
-        (MITIGATED, ["passed", "failed"], True, "a proof of it failed"),
+        (MITIGATED, [], True, "none of its proofs passed"),
+        (MITIGATED, ["passed", "failed"], True, "one of its proofs failed"),
         (MITIGATED, ["passed", "skipped"], True, "gives no reason"),
         (MITIGATED, ["skipped"], False, "gives no reason"),
         (EXCUSED, ["passed", "skipped"], True, None),
-        (EXCUSED, ["skipped", "failed"], True, "a proof of it failed"),
+        (EXCUSED, ["skipped", "failed"], True, "one of its proofs failed"),
         (PARTIAL, ["failed", "skipped"], True, None),
     ):
         found = complaints({threat.id: threat}, {threat.id: outcomes}, is_whole=is_whole)
@@ -81,7 +81,7 @@ def test_slow():
 
 @pytest.fixture
 def session(tmp_path):
-    """A session of its own over that suite, in this process; its exit code and output."""
+    """Return a function that runs a session over that suite in this process: exit code and output."""
     option = 'parser.addoption("--slow", action="store_true")'
     conftest = f'pytest_plugins = ["threats.gate"]\ndef pytest_addoption(parser):\n    {option}\n'
     (tmp_path / "proofs").mkdir()
@@ -106,7 +106,7 @@ def test_a_whole_session_fails_for_what_is_skipped_and_for_what_nothing_proves_a
     code, output = session()
     assert code == 1
     assert "T-PATH-09 is not proved: a proof was skipped, and its file gives no reason" in output
-    assert "T-PATH-03 is called mitigated, and no proof of it passed" in output
+    assert "T-PATH-03 is marked as mitigated, but none of its proofs passed" in output
     assert "T-PATH-07 is" not in output
     assert session("-k", "test_names_differ or test_slow")[0] == 0
 
@@ -115,8 +115,8 @@ def test_a_mark_that_names_no_threat_or_control_ends_the_session_before_it_begin
     mark = pytest.mark.threat
     for marked, told in (
         (mark("T-PATH-09", control="folding"), None),
-        (mark("T-PATH-99", control="folding"), "there is no threat 'T-PATH-99'"),
-        (mark("T-PATH-09", control="hope"), "there is no control 'hope'"),
+        (mark("T-PATH-99", control="folding"), "unknown threat 'T-PATH-99'"),
+        (mark("T-PATH-09", control="hope"), "unknown control 'hope'"),
         (mark("T-PATH-09"), "control="),
         (mark("T-PATH-09", control="folding", status="done"), "control="),
     ):
@@ -134,7 +134,7 @@ def test_a_red_run_passes_what_fails_and_convicts_the_rest(session, monkeypatch)
         "PASSED proofs/test_suite.py::test_names_differ[without random_names]",
         "FAILED proofs/test_suite.py::test_decoration[without exclusive_staging]",
         "test_decoration passed with its control 'exclusive_staging' switched off",
-        *(f"test_{name} could not be judged" for name in ("broken_without", "lost_worker", "hanging")),
+        *(f"test_{name} has no valid result" for name in ("broken_without", "lost_worker", "hanging")),
         *("NameError: name 'undefined' is not defined", "still running after 2.0 s"),
         *("SKIPPED [1]", "4 failed, 1 passed, 1 skipped"),
     ):
@@ -144,7 +144,7 @@ def test_a_red_run_passes_what_fails_and_convicts_the_rest(session, monkeypatch)
 
 @pytest.fixture(scope="module")
 def untouched():
-    """What the modules of muniment hold before anything is switched off."""
+    """Return the state of Muniment's modules before any control is switched off."""
     with switched_off("folding"):
         pass  # Every module is loaded now.
     return state()
@@ -159,7 +159,7 @@ def test_a_control_that_was_switched_off_is_on_again(name, untouched):
 
 
 def state():
-    """Everything that modules of muniment and classes in them hold, by identity."""
+    """Return the identity of every object in modules of muniment and in their classes."""
     found = {}
     for key, module in list(sys.modules.items()):
         if key.split(".")[0] == "muniment":

@@ -1,4 +1,4 @@
-"""The page by which somebody else reviews the kernel."""
+"""The page for reviewers of the kernel."""
 
 import re
 

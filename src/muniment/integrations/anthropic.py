@@ -12,7 +12,7 @@ M1 The policy judges each command. A command that changes files is one commit: i
 M2 Every call returns a text or raises the SDK's `ToolError`: its runner would show the model the `repr` of
    any other exception. Neither contains a host path, nor text of a file that the model may not read.
 M3 A created text is returned by `view` byte for byte: a model sees bodies of entries, and only code writes
-   the front matter (`threat-model/decisions/0040-a-memory-file-is-a-body.md`).
+   the front matter (`threat-model/decisions/0040-expose-entry-bodies-to-memory-tools.md`).
 M4 A written text has at most the trust that the caller gives, and at most the lowest trust of the files that
    the same object has viewed before: create one object for each conversation.
 M5 A rejected command, also a path escape, has no effect on the next command.

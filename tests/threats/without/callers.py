@@ -1,10 +1,10 @@
-"""What the kernel asks of its callers in the process, not asked."""
+"""Checks of the kernel on its callers in the process, disabled."""
 
 from threats.switches import instead, none, same, table
 
 
 def by_either_verb(change, knows, decider):
-    """As it was once: bytes come back to wherever somebody may write."""
+    """Restore bytes to any writable path, as an old version did."""
     from muniment.kernel.change import digest
     from muniment.kernel.names import Verb
 
@@ -13,12 +13,12 @@ def by_either_verb(change, knows, decider):
 
 
 def dropping(directory, _name, aside, _states, **_):
-    """What is under a temporary name may be a peer's, and is dropped."""
+    """Drop a file under a temporary name, even of another process."""
     directory._unlink(aside)
 
 
 def naming(directory, name, aside, states, **_):
-    """What is under a temporary name gets the name of the change, whatever that changes."""
+    """Rename any file under a temporary name to the name of the change."""
     from muniment.kernel import land
 
     if land._found(directory, aside) is not None and land._found(directory, name) == states[2]:
@@ -27,20 +27,21 @@ def naming(directory, name, aside, states, **_):
 
 # fmt: off
 table({
-    "locks_sealed": ("What maps scopes to roots passes for their locks.", {"*kernel.land:check_held": none}),
-    "judged_under_locks": ("What was judged for other roots, or under other locks, lands.", {
+    "locks_sealed": ("Accept a mapping of scopes to roots as their locks.", {
+        "*kernel.land:check_held": none}),
+    "judged_under_locks": ("Write changes that were judged for other roots or under other locks.", {
         "*kernel.land:check_landable": none}),
-    "begun_when_landable": ("The journal is told of it before anybody looks whether it may be landed.", {
+    "begun_when_landable": ("Write to the journal before checking whether the change may be written.", {
         "kernel.write:check_landable": none}),
-    "plain_names": ("A name may be of a class that says something else later.", {
+    "plain_names": ("Accept a name whose class may change its value later.", {
         "*kernel.root:leaf": lambda name: name.encode("utf-8", "surrogateescape")}),
-    "verb_taken_back": ("Recovery asks whether anything may be done at a path.", {
+    "verb_taken_back": ("Let recovery check only whether any change is allowed at a path.", {
         "kernel.write:_may_return": by_either_verb}),
-    "own_changes": ("What is judged is what was handed in, and what is handed out is what is landed.", {
+    "own_changes": ("Judge and write the caller's own mutable objects.", {
         "kernel.change:replace": same}),
-    "displaced_whole": ("A recovery gives a name to whatever is under its temporary names.", {
+    "displaced_whole": ("Let recovery rename any file under its temporary names.", {
         "kernel.land:_empty": naming}),
-    "displaced_kept": ("A recovery drops whatever is under its temporary names.", {
+    "displaced_kept": ("Let recovery drop any file under its temporary names.", {
         "kernel.land:_empty": dropping}),
 })
 # fmt: on
@@ -48,7 +49,7 @@ table({
 
 @instead("*kernel.land:generated")
 def generated_once(files):
-    """What is generated is read again once it was looked at."""
+    """Read a generated change again after its check."""
     from muniment.kernel import change
 
     list(files)

@@ -1,4 +1,4 @@
-"""The kernel fence, without single layers of it, and without what tells whether they hold."""
+"""The kernel fence without single layers, and without the checks of their state."""
 
 from functools import partial
 
@@ -7,14 +7,14 @@ from threats.switches import control, none, table
 
 # fmt: off
 table({
-    "kernel_asked": ("The broker believes what a worker says of its own fence.", {
-        "sandbox.fence.evidence:_WITNESSED": {}, "sandbox.fence.evidence:_FILTERS": "asked by nobody"}),
+    "kernel_asked": ("Trust a worker's report about its own fence.", {
+        "sandbox.fence.evidence:_WITNESSED": {}, "sandbox.fence.evidence:_FILTERS": "not requested"}),
 })
 # fmt: on
 
 
 def _no(names, off):
-    """Workers do not put up these layers, and say that they did; nobody asks the kernel."""
+    """Let workers skip these layers and report them as applied, without a check of the kernel."""
     from muniment.names import FenceLayer as Layer
 
     for name in names.split():
@@ -24,19 +24,20 @@ def _no(names, off):
 
 # fmt: off
 table({
-    "tried_layers": ("A layer holds if the kernel did not complain.", {"sandbox.fence.layers:_expect": none}),
-    "landlock": ("Workers are not restricted by Landlock, and say that they are.", partial(_no, "landlock")),
-    "seccomp": ("Workers have no filter for system calls, and say that they have.", partial(_no, "seccomp")),
-    "great_layers": ("Workers have neither Landlock nor a filter, and say that they have.", (
+    "tried_layers": ("Count a layer as in force if the kernel returned no error.", {
+        "sandbox.fence.layers:_expect": none}),
+    "landlock": ("Let workers skip Landlock and report it as applied.", partial(_no, "landlock")),
+    "seccomp": ("Let workers skip the system call filter and report it as applied.", partial(_no, "seccomp")),
+    "great_layers": ("Let workers skip Landlock and the filter and report both as applied.", (
         partial(_no, "landlock seccomp"))),
-    "fence_limits": ("Workers may use up what they like, and say that they may not.", partial(_no, "limits")),
+    "fence_limits": ("Let workers skip the limits and report them as applied.", partial(_no, "limits")),
 }, in_workers=True)
 # fmt: on
 
 
 @control(in_workers=True)
 def reported_layers(off):
-    """A worker keeps quiet about the layers that it could not have."""
+    """Let a worker omit missing layers from its report."""
 
     off.wrap("sandbox.fence.layers:put_up", lambda real: lambda roots: real(roots) and {})
     off.also("kernel_asked")
@@ -44,7 +45,7 @@ def reported_layers(off):
 
 @control()
 def links_confined(off):
-    """A link that climbs above its root, or is absolute, ends at the root."""
+    """Resolve a link above its root, or an absolute one, to the root."""
 
     def make(real):
         return lambda path, links: real(path, {link: target.lstrip("/") for link, target in links.items()})
@@ -55,7 +56,7 @@ def links_confined(off):
 
 @control()
 def both_names(off):
-    """A policy is asked about a path as it is written, and not about where its links lead."""
+    """Check the policy for the written path only, not for the resolved one."""
 
     off.wrap(
         "sandbox.tools.workbench:_check",

@@ -1,4 +1,4 @@
-"""The memory behind the tools of others, without what keeps words in their place."""
+"""The memory under tools of other SDKs, without the checks of text and trust."""
 
 from threats.switches import table
 
@@ -11,11 +11,11 @@ def _of_whoever_asks(trust, _kept):
 
 # fmt: off
 table({
-    "bodies_only": ("What a program writes may begin with front matter.", {
+    "bodies_only": ("Accept front matter at the start of a written text.", {
         "*operations.entries:with_front": lambda body, _keys=None: body}),
-    "kept_trust": ("Words that get another name are whose who gives it.", {
+    "kept_trust": ("Give renamed text the trust of the renaming client.", {
         "operations.entries:_ruling": _of_whoever_asks}),
-    "viewed_trust": ("What a model writes does not hang on what it viewed.", {
+    "viewed_trust": ("Ignore viewed entries in the trust of written text.", {
         "integrations.anthropic:MemoriesDirectory._read": lambda self, path: self._entries.read(path)}),
 })
 # fmt: on

@@ -1,24 +1,24 @@
-"""The door of the Model Context Protocol, without what is checked there."""
+"""The interface of the Model Context Protocol without its checks."""
 
 from threats.switches import instead, none, same, table, true
 
 # fmt: off
 table({
-    "own_undo": ("Whoever asks takes back what anybody had done.", {
+    "own_undo": ("Let any client undo any task.", {
         "integrations.mcp.actions:_may_take_back": true}),
-    "owner_pins": ("Whoever asks pins an entry.", {"integrations.mcp.tools:_require_owner": none}),
-    "exact_previews": ("A forget removes whatever is meant by now.", {
+    "owner_pins": ("Let any client pin an entry.", {"integrations.mcp.tools:_require_owner": none}),
+    "exact_previews": ("Let a forget remove the current matches instead of the previewed ones.", {
         "*operations.removals:check_preview": none}),
-    "marked_answers": ("What an entry says stands in an answer as it is.", {
+    "marked_answers": ("Return the text of an entry without data marks.", {
         "*integrations.telling:marked": same}),
-    "known_tokens": ("A token that was revoked goes on.", {"server.http:Call.is_still_known": true}),
+    "known_tokens": ("Accept a revoked token.", {"server.http:Call.is_still_known": true}),
 })
 # fmt: on
 
 
 @instead("integrations.mcp.http:_whose")
 def own_sessions(_, workspace):
-    """All tokens have the same sessions."""
+    """Share sessions between all tokens."""
     from muniment.integrations.mcp.http import _Whose
 
     return _Whose(workspace.key, "", "")

@@ -1,4 +1,4 @@
-"""Import and restore, without what keeps a file from being believed."""
+"""Import and restore without the checks of untrusted files."""
 
 import math
 import os
@@ -11,7 +11,7 @@ from threats.switches import around, table
 from threats.without.writing import Other
 
 
-def following(path, *, dir_fd, follow_symlinks):  # noqa: ARG001  that is what is left out
+def following(path, *, dir_fd, follow_symlinks):  # noqa: ARG001  the omitted check
     return os.stat(path, dir_fd=dir_fd)
 
 
@@ -23,29 +23,29 @@ def allowing_all(policy):
 
 # fmt: off
 table({
-    "imported_trust": ("An export is trusted as it says.", {
+    "imported_trust": ("Trust the claims of an export.", {
         "transfer.importing:trusted": lambda item, _most: item.trust}),
-    "export_denies": ("An export may create every path.", {
+    "export_denies": ("Let an export create every path.", {
         "transfer.importing:grant_readable": allowing_all}),
-    "imported_links": ("A link in a folder that is imported is followed.", {
+    "imported_links": ("Follow links in an imported folder.", {
         "transfer.sources:os": Other(os, stat=following),
         "transfer.sources:READING": os.O_RDONLY | os.O_NONBLOCK,
         "transfer.sources:LISTING": os.O_RDONLY | os.O_DIRECTORY}),
-    "restored_names": ("A member of a backup goes where its name says, inside the test's own directory.", {
+    "restored_names": ("Extract a backup member to the path in its name, inside the test directory.", {
         "transfer.backup:_place": lambda name: Path(name.lstrip("/"))}),
-    "database_schema": ("A database may have any schema.", {
+    "database_schema": ("Accept any schema of a database.", {
         "store.schema:_difference": lambda _database, _scripts: None}),
-    "database_rows": ("The rows of a restored ledger are not checked.", {
+    "database_rows": ("Skip the checks of the rows of a restored ledger.", {
         "transfer.backup:examine": lambda database, patience: database.limit(patience)}),
-    "restored_digests": ("Nobody asks whether a backup is as it was made.", {
+    "restored_digests": ("Skip the integrity check of a backup.", {
         "transfer.backup:_checked": lambda told, _found: told | {"roots": {}}}),
 })
 # fmt: on
 
 
 @around("transfer.backup:restore")
-def restore_deadline(real, *args, patience, **more):  # noqa: ARG001  that is what is left out
-    """A restore may take as long as it takes."""
+def restore_deadline(real, *args, patience, **more):  # noqa: ARG001  the omitted check
+    """Run a restore without a time limit."""
     from muniment.kernel.cancel import Patience
 
     return real(*args, patience=Patience(math.inf), **more)

@@ -1,35 +1,35 @@
-"""The page of the daemon, without what keeps others out and what keeps texts texts."""
+"""The review page without access checks and escaping."""
 
 from threats.switches import around, control, nothing, table
 
 # fmt: off
 table({
-    "page_headers": ("Answers of the page let a browser do what it likes.", {
+    "page_headers": ("Send the page without its security headers.", {
         "*server.page.door:PAGE_HEADERS": ()}),
-    "digests_alone": ("The door keeps codes and cookies as they are.", {
+    "digests_alone": ("Store codes and cookies unhashed.", {
         "server.page.door:digest": lambda data: data}),
-    "held_ports": ("Another program may have the port of the page at the other loopback address.", {
+    "held_ports": ("Leave the page's port at the other loopback address free.", {
         "server.page.door:_held_beside": nothing}),
-    "owners_alone": ("Every token may do what the owner's may.", {"server.tokens:Principal.is_owner": True}),
+    "owners_alone": ("Give every token the rights of the owner.", {"server.tokens:Principal.is_owner": True}),
 })
 # fmt: on
 
 
 @around("server.page.door:PageDoor.admit")
 def page_sites(real, self, method, headers):
-    """Whatever a browser says, a request comes from the page."""
+    """Accept requests of every source that a browser reports."""
     return real(self, method, {**headers, "sec-fetch-site": ["same-origin"]})
 
 
 @around("server.page.door:PageDoor.admit")
 def page_origins(real, self, method, headers):
-    """A form may come from any origin."""
+    """Accept forms from any origin."""
     return real(self, method, {**headers, "origin": [f"http://{host}" for host in headers["host"]]})
 
 
 @around("server.page.door:PageDoor.sign_in")
 def codes_once(real, self, code):
-    """A code works as often as it is sent."""
+    """Accept a code repeatedly."""
     kept = dict(self._codes)
     cookie = real(self, code)
     self._codes = kept
@@ -38,13 +38,13 @@ def codes_once(real, self, code):
 
 @around("=starlette.responses:Response.set_cookie")
 def kept_cookies(real, self, name, value, **_):
-    """A script may read the cookie, and other sites have it sent."""
+    """Let scripts read the cookie, and let other sites send it."""
     real(self, name, value, domain="localhost")
 
 
 @around("server.guard:Guard._at_door")
 def page_alone(real, self, scope):
-    """At the name of the page the daemon answers whatever it answers elsewhere."""
+    """Serve all routes of the daemon at the name of the page."""
     from muniment.server import guard
 
     state = real(self, scope)
@@ -56,14 +56,14 @@ def page_alone(real, self, scope):
 
 @around("server.guard:Guard._admit")
 def page_name(real, self, scope):
-    """A cookie opens the page at every name."""
+    """Accept the cookie at every host name."""
     is_theirs = any(name == b"cookie" for name, _ in scope["headers"])
     return self._at_door(scope) if is_theirs else real(self, scope)
 
 
 @control()
 def escaped_page(off):
-    """A template puts in what it is given as it stands."""
+    """Insert values into templates unescaped."""
     from muniment.server.page import rendering
 
     real = rendering._environment
@@ -78,7 +78,7 @@ def escaped_page(off):
 
 @control()
 def text_alone(off):
-    """HTML in a text is HTML of the page, and nobody looks whether all is still to be read."""
+    """Render HTML of a text as HTML, without the check for readable text."""
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": True}).enable("table")

@@ -1,4 +1,4 @@
-"""Text to path and path to file, without what is checked there."""
+"""Text to path and path to file, without the checks."""
 
 import ctypes
 import os
@@ -11,22 +11,22 @@ from threats.switches import around, control, instead, none, same, table, true
 
 # fmt: off
 table({
-    "grammar_characters": ("The grammar looks at no single character and no normal form.", {
+    "grammar_characters": ("Skip the grammar's checks of characters and normal form.", {
         "kernel.path:_character_problem": none}),
-    "root_identity": ("Nobody asks whether a root is still where it was bound.", {
+    "root_identity": ("Skip the check that a root is still at its bound location.", {
         "kernel.binding:BoundRoot.verify": none}),
-    "folding": ("Names that differ only by case or normalisation count as different.", {
+    "folding": ("Treat names that differ only by case or normalisation as different.", {
         "policy.load:failure": none, "*kernel.path:fold": same}),
-    "lookalike_names": ("A name may look like one of ours.", {"*policy.grammar:looked_like": none}),
-    "grammar_escapes": ("No text is an escape to the grammar: no `..`, NUL, drive or absolute path.", {
+    "lookalike_names": ("Accept names that look like generated ones.", {"*policy.grammar:looked_like": none}),
+    "grammar_escapes": ("Accept every escape in the grammar: `..`, NUL, drives and absolute paths.", {
         "kernel.path:_escape": none}),
-    "grammar_names": ("Any segment is a name to the grammar.", {"*kernel.path:segment_problem": none}),
-    "checked_paths": ("A path is made of any text, and opened as it is.", {
+    "grammar_names": ("Accept any segment as a name.", {"*kernel.path:segment_problem": none}),
+    "checked_paths": ("Create paths from any text and open them unchanged.", {
         "kernel.path:_require_canonical": none,
         "kernel.root:Root.way": lambda _, path: os.fsencode(path.rel) or b"."}),
-    "roots_apart": ("Roots may lie inside one another, and around what must be kept apart from them.", {
+    "roots_apart": ("Accept nested roots, and roots around protected files.", {
         "kernel.binding:_require_apart": none}),
-    "roots_ours": ("A root may belong to anyone and be writable by anyone.", {
+    "roots_ours": ("Accept roots of any owner and any mode.", {
         "kernel.binding:_require_ours": none}),
 })
 # fmt: on
@@ -36,7 +36,7 @@ _BENEATH, _NO_SYMLINKS, _NO_MAGICLINKS, _NO_XDEV = 0x08, 0x04, 0x02, 0x01
 
 @control()
 def grammar_decodes(off):
-    """Percent escapes are decoded, and `~` and `%` are ordinary characters."""
+    """Decode percent escapes and accept `~` and `%` in names."""
     from urllib.parse import unquote
 
     off.put("kernel.path:RESERVED_ASCII", frozenset())
@@ -52,7 +52,7 @@ def _how(flags, off):
 
 @instead("kernel.walk:_checked", in_workers=True)
 def walk_device(fd, _device):
-    """The walk crosses to other devices."""
+    """Let the walk cross to other devices."""
     from muniment.kernel.syscalls import fstat
 
     return fstat(fd).st_mode
@@ -60,13 +60,13 @@ def walk_device(fd, _device):
 
 @control(in_workers=True)
 def layer_one(off):
-    """Nothing of layer 1: text, links, mounts, hard links and special files are all taken as they come."""
+    """Disable layer 1: accept any text, link, mount, hard link and special file."""
     off.also("grammar_escapes", "grammar_names", "checked_paths", "resolvers")
     _asked(off, links=1, regular=True)
 
 
 def _asked(off, *, links=None, regular=False):
-    """Let descriptors answer otherwise than they would."""
+    """Replace the status of descriptors."""
 
     def make(real):
         def fstat(fd):
@@ -85,24 +85,25 @@ def _asked(off, *, links=None, regular=False):
 
 # fmt: off
 table({
-    "listing_judged": ("`ls` and `grep` show what stands there, whatever the policy grants.", {
+    "listing_judged": ("Let `ls` and `grep` show all files, regardless of the policy.", {
         "sandbox.tools.workbench:Workbench._is_visible": true, "kernel.decide:Judge.allows": true}),
-    "walk_checks": ("The walk is one `open` of the whole path, which follows links.", {
+    "walk_checks": ("Replace the walk by one `open` of the full path, which follows links.", {
         "kernel.walk:WalkResolver.open": lambda _, at, path, how: (
             os.open(path, how & ~os.O_NOFOLLOW, dir_fd=at))}),
-    "openat2_resolve": ("`openat2` follows links wherever they lead, and crosses mounts.", partial(_how, 0)),
-    "openat2_no_xdev": ("`openat2` crosses mounts.", partial(_how, _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS)),
-    "resolvers": ("Neither resolver checks anything: links are followed, mounts crossed.", (
+    "openat2_resolve": ("Let `openat2` follow all links and cross mounts.", partial(_how, 0)),
+    "openat2_no_xdev": ("Let `openat2` cross mounts.", (
+        partial(_how, _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS))),
+    "resolvers": ("Let both resolvers follow links and cross mounts.", (
         lambda off: off.also("openat2_resolve", "walk_checks"))),
-    "one_name": ("Nobody asks how many names a file has.", partial(_asked, links=1)),
-    "regular_only": ("Whatever is no directory passes for a regular file.", partial(_asked, regular=True)),
+    "one_name": ("Skip the check of the link count of a file.", partial(_asked, links=1)),
+    "regular_only": ("Treat every file except directories as a regular file.", partial(_asked, regular=True)),
 }, in_workers=True)
 # fmt: on
 
 
 @control(in_workers=True, hangs_after=1)
 def without_waiting(off):
-    """Files are opened for reading without O_NONBLOCK."""
+    """Open files for reading without O_NONBLOCK."""
     from muniment.kernel import syscalls as openat2
 
     read, waiting = openat2.READ, openat2.READ & ~os.O_NONBLOCK
@@ -117,10 +118,10 @@ def without_waiting(off):
 
 @control(in_workers=True, hangs_after=2)
 def size_limit(off):
-    """A file is read whole, however large it is."""
+    """Read files of any size completely."""
     off.put("kernel.root:MAX_FILE_BYTES", 1 << 40)
 
-    def read_bytes(self, path, limit=0):  # noqa: ARG001  the limit is what is missing
+    def read_bytes(self, path, limit=0):  # noqa: ARG001  the missing limit
         with self.open_file(path) as file:
             return file.read(1 << 31)
 
@@ -129,7 +130,7 @@ def size_limit(off):
 
 @control()
 def link_at_bind(off):
-    """A root is looked for again under the path that it was bound by, through whatever links stand there."""
+    """Open a root again by its path, through any links."""
     from pathlib import Path
 
     from threats.without.writing import Other
@@ -143,14 +144,14 @@ def link_at_bind(off):
 
 # fmt: off
 table({
-    "answering_checkouts": ("A `.git` file is believed, whatever the other side says.", {
+    "answering_checkouts": ("Trust a `.git` file without checking the other side.", {
         "workspaces.checkouts:_leads_to": true}),
-    "linked_places": ("Any link counts as one from the old name of a repository.", {
+    "linked_places": ("Accept any link as one from the old name of a repository.", {
         "workspaces.projects:_leads_to": true}),
-    "marked_places": ("A repository at the place of a project is that project's.", {
+    "marked_places": ("Accept any repository at the location of a project as that project.", {
         "workspaces.projects:_is_another": lambda *_: False}),
-    "secret_marks": ("A mark counts by the id that it names.", {"=hmac:compare_digest": true}),
-    "folders_inside": ("A folder of a repository is wherever it leads.", {
+    "secret_marks": ("Accept a mark by its id alone.", {"=hmac:compare_digest": true}),
+    "folders_inside": ("Follow a link in place of a repository folder.", {
         "*workspaces.projects:require_beneath": none}),
 })
 # fmt: on
@@ -158,7 +159,7 @@ table({
 
 @control()
 def roots_at_home(off):
-    """The default roots lie in the workspace."""
+    """Put the default roots into the workspace."""
 
     def make(real):
         return lambda chosen, scopes, project, **more: dict.fromkeys(
@@ -171,20 +172,20 @@ def roots_at_home(off):
 
 @control()
 def exact_files(off):
-    """An allow pattern matches as gitignore does: a file, and everything below a directory of that name."""
+    """Match allow patterns like gitignore: a file, and all files under a directory of that name."""
     from muniment.kernel.decide import _compiled
 
     def match(self, path):
         files = _compiled(self._files, tree=False).pattern
         return re.match(rf"(?:{files})(?:/|\Z)", path.text) is not None
 
-    off.put("policy.load:failure", none)  # Policies test themselves when they are loaded.
+    off.put("policy.load:failure", none)  # Policies run their tests when they are loaded.
     off.put("kernel.decide:AllowPatterns.match", match)
 
 
 @control(in_workers=True, hangs_after=2)
 def linear_search(off):
-    """Patterns are searched by backtracking."""
+    """Search patterns by backtracking."""
     import re
 
     off.put("sandbox.tools.workbench:re2", _Backtracking(re))
@@ -203,7 +204,7 @@ class _Backtracking:
 
 @around("kernel.root:Root.list_directory", in_workers=True)
 def kinds_of_names(real, self, path):
-    """A listing passes over nothing: links and special files count as what they lead to."""
+    """List links and special files as their targets."""
     from muniment.kernel.root import Listed
 
     return tuple(Listed(entry.name, "file") if entry.kind == "other" else entry for entry in real(self, path))
@@ -211,5 +212,5 @@ def kinds_of_names(real, self, path):
 
 @around("kernel.decide:_denies")
 def instruction_files(real, policy, verb):
-    """No policy denies anything to files that other agents load as instructions."""
+    """Remove the deny rules for instruction files of other agents."""
     return [each for each in real(policy, verb) if each[1].id != "instruction-files"]

@@ -1,4 +1,4 @@
-"""Policies, without what makes them mean what they say."""
+"""Policies without the checks of their meaning."""
 
 import os
 from functools import partial
@@ -8,7 +8,7 @@ from threats.switches import around, control, none, nothing, same, table, true
 
 
 def relax(off, *models, **config):
-    """Let pydantic models take more than they say; those that others are made of come first."""
+    """Let pydantic models accept more than they declare; list nested models first."""
     for model in models:
         before = dict(vars(model))
         model.model_config = {**model.model_config, **config}
@@ -41,44 +41,44 @@ def _tables(off, **config):
 
 # fmt: off
 table({
-    "pattern_subset": ("A pattern may hold anything that pathspec takes.", {
+    "pattern_subset": ("Accept every pattern that pathspec accepts.", {
         "policy.pattern:_outside_subset": none}),
-    "firing_denies": ("A deny pattern need not match anything.", {"policy.load:defects": nothing}),
-    "pattern_cost": ("A pattern may have any length and any number of wildcards.", {
+    "firing_denies": ("Accept deny patterns that match nothing.", {"policy.load:defects": nothing}),
+    "pattern_cost": ("Accept patterns of any length with any number of wildcards.", {
         "policy.pattern:_too_costly": none}),
-    "meets": ("What a policy extends does not bind it: its own rules and numbers count.", {
+    "meets": ("Ignore the parents of a policy.", {
         "*policy.tables:meet": same}),
-    "locks_held": ("No policy is held to the lock beside it.", {"policy.family:_require_locked": none}),
-    "signatures_asked": ("A policy runs whoever has signed it.", {
+    "locks_held": ("Ignore the lock of a policy.", {"policy.family:_require_locked": none}),
+    "signatures_asked": ("Accept a policy signed by anyone.", {
         "policy.signatures:verify_policy": lambda *_: "anybody"}),
-    "policies_outside": ("A root may hold the files of the policy that bounds it.", {
+    "policies_outside": ("Accept a root that contains the policy files.", {
         "policy.ownership:require_outside": none}),
-    "inline_tests": ("The tests in a policy are not run.", {"policy.load:failure": none}),
-    "grants_needed": ("What no rule denies is allowed.", {
+    "inline_tests": ("Skip the inline tests of a policy.", {"policy.load:failure": none}),
+    "grants_needed": ("Allow everything that no rule denies.", {
         "policy.load:failure": none, "kernel.decide:AllowPatterns.match": true}),
-    "denies": ("No deny rule denies anything.", {
+    "denies": ("Ignore deny rules.", {
         "policy.load:failure": none, "kernel.decide:Judge._denied": none}),
-    "narrowed_writes": ("A request for one scope may write to any.", {
+    "narrowed_writes": ("Let a request for one scope write to any.", {
         "*policy.tables:narrow_writes": lambda policy, _scope: policy}),
-    "read_by_folding": ("The prover reads deny patterns as they are written, in capitals and all.", {
+    "read_by_folding": ("Let the prover match deny patterns case-sensitively.", {
         "policy.automaton:fold": str}),
-    "prover_denies": ("The prover leaves out what is denied.", {
+    "prover_denies": ("Let the prover ignore deny rules.", {
         "lab.proofs:Prover.denied": lambda self, *_: self.tree(())}),
-    "confirmed_witnesses": ("Whatever path the prover finds is shown, without asking the decision.", {
+    "confirmed_witnesses": ("Report a path of the prover without checking the decision.", {
         "lab.proofs:_are_in": true}),
-    "undecided_counts": ("A search that gave up is taken for one that found nothing.", {
+    "undecided_counts": ("Treat an incomplete search as one without a result.", {
         "lab.proofs:_Comparison._note": none}),
-    "terms_compared": ("Of two policies only the rules are compared.", {
+    "terms_compared": ("Compare only the rules of two policies.", {
         "lab.proofs:changed_terms": nothing, "lab.proofs:changed_quotas": nothing}),
-    "key_parts": ("A key may have any number of parts.", {"*policy.family:refuse_long_keys": none}),
-    "closed_tables": ("A key that nobody knows is passed over.", partial(_tables, extra="ignore")),
+    "key_parts": ("Accept keys of any number of parts.", {"*policy.family:refuse_long_keys": none}),
+    "closed_tables": ("Ignore unknown keys.", partial(_tables, extra="ignore")),
 })
 # fmt: on
 
 
 @control()
 def own_matching(off):
-    """A deny pattern matches what pathspec's best backend at hand says."""
+    """Match deny patterns with pathspec's best installed backend."""
     from pathspec import PathSpec
 
     specs = {}
@@ -97,14 +97,14 @@ def own_matching(off):
 
 @control()
 def every_deny(off):
-    """Of several deny rules the last one counts."""
+    """Apply only the last of several deny rules."""
     off.put("policy.load:failure", none)
     off.wrap("kernel.decide:_denies", lambda real: lambda policy, verb: real(policy, verb)[-1:])
 
 
 @around("policy.family:_find")
 def shipped_names(real, policies_dir, entry, folder):
-    """A policy in somebody's folder comes before a shipped one of its name."""
+    """Prefer a policy in a user's folder to a shipped one of the same name."""
     for place in (folder, policies_dir):
         if place is not None and (place / f"{entry}.toml").is_file():
             return real(policies_dir, str(place / f"{entry}.toml"), None)
@@ -113,7 +113,7 @@ def shipped_names(real, policies_dir, entry, folder):
 
 @around("policy.signatures:_run")
 def signatures_checked(real, arguments, given, seconds, environment):
-    """A signature counts as good if it is one by a signer, of whatever it may be."""
+    """Accept a signer's signature of any file."""
     kept = ["check-novalidate" if each == "verify" else each for each in arguments]
     done = real(kept, given, seconds, environment)
     done.returncode = 0 if "check-novalidate" in kept else done.returncode
@@ -122,7 +122,7 @@ def signatures_checked(real, arguments, given, seconds, environment):
 
 @control()
 def mapped_tools(off):
-    """A tool need not say what it asks of a policy."""
+    """Accept tools without declared verbs."""
     from muniment.sandbox.tools import calls as arguments
 
     off.item(arguments.VERBS, "grep", ())
@@ -130,14 +130,14 @@ def mapped_tools(off):
 
 @around("policy.family:read_text")
 def asked_of_the_descriptor(real, path):
-    """Where a policy stands is asked by its name, after it was read."""
+    """Check the location of a policy by name, after reading it."""
     read = real(path)
     return None if read is None else read._replace(folder=Path(os.path.realpath(path)).parent)
 
 
 @control()
 def links_that_lead_nowhere(off):
-    """A link that leads nowhere is taken for no file."""
+    """Treat a dangling link as a missing file."""
 
     def make(real):
         return lambda path: real(path) if os.path.exists(path) else None  # noqa: PTH110

@@ -1,4 +1,4 @@
-"""Without what keeps recalled text from being more than data."""
+"""Recall without the controls that keep its text data."""
 
 import json
 
@@ -6,27 +6,28 @@ from threats.switches import instead, none, table, true
 
 # fmt: off
 table({
-    "external_cap": ("Entries of strangers may be all of an answer.", {"recall.shelf:MAX_EXTERNAL": 1000}),
-    "newer_of_less_trust": ("What was written later stands before what is trusted more.", {
+    "external_cap": ("Allow results that consist only of external entries.", {
+        "recall.shelf:MAX_EXTERNAL": 1000}),
+    "newer_of_less_trust": ("Rank newer entries before more trusted ones.", {
         "recall.search:_may_precede": lambda *_: True}),
-    "recall_gates": ("What is read for a recall is shown, whatever it says and to whom.", {
+    "recall_gates": ("Show recalled entries to every reader without the gates.", {
         "recall.reading:gate_of": none}),
-    "meaning_policy": ("What the policy hides comes, if it means what is asked.", {
+    "meaning_policy": ("Return entries hidden by the policy if their vectors match.", {
         "recall.shelf:Shelf.accepts": true}),
-    "meaning_gates": ("What is held has a vector, and comes if it means what is asked.", {
+    "meaning_gates": ("Store vectors of withheld entries and return them if they match.", {
         "*content.admission:held_for": none, "recall.reading:gate_of": none}),
-    "meaning_expiry": ("What has expired comes, if it means what is asked.", {
+    "meaning_expiry": ("Return expired entries if their vectors match.", {
         "recall.meaning:shown": lambda wanted: (json.dumps(list(wanted.roots)), "", "[]")}),
-    "related_policy": ("A run is shown what its policy hides, if it is like the fact.", {
+    "related_policy": ("Show a run similar entries that its policy hides.", {
         "recall.shelf:Shelf.accepts": true}),
-    "related_gates": ("A run is shown what addresses it, or holds what nobody sees.", {
+    "related_gates": ("Show a run similar entries that address it or contain hidden text.", {
         "*content.admission:held_for": none, "recall.reading:gate_of": none}),
-    "related_trust": ("A run is shown what anybody wrote, if it is like the fact.", {
+    "related_trust": ("Show a run similar entries of every trust.", {
         "operations.related:_may_speak": true}),
-    "related_claims": ("A run does not rest on what it was shown before it began.", {
+    "related_claims": ("Make no claims of the entries that a run was shown first.", {
         "sandbox.tools.overlay:Overlay.claim": none,
         "sandbox.sandbox:Sandbox._change_set": lambda self: self._bench.change_set()}),
-    "related_expiry": ("A run is shown what has expired.", {
+    "related_expiry": ("Show a run expired entries.", {
         "recall.search:shown": lambda wanted: (json.dumps(list(wanted.roots)), "", "[]")}),
 })
 # fmt: on
@@ -34,7 +35,7 @@ table({
 
 @instead("*recall.block:system_block_of")
 def owner_in_system_prompts(entries, *_budget_count_and_weight):
-    """What anybody said may stand in a system prompt."""
+    """Put entries of every author into a system prompt."""
     from muniment.types import Recalled
 
     return Recalled(entries=tuple(entries), text="\n".join(each.text for each in entries))

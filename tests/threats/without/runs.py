@@ -1,4 +1,4 @@
-"""The run and its model, without what bounds them."""
+"""The run and its model without their limits."""
 
 import json
 import unicodedata
@@ -7,42 +7,43 @@ from threats.switches import around, control, none, table, true
 
 # fmt: off
 table({
-    "counted_turns": ("A run may take as many turns as it likes.", {"agent.model:Budget.spend_turn": true}),
-    "counted_calls": ("A run may make as many tool calls as it likes.", {
+    "counted_turns": ("Allow any number of turns.", {"agent.model:Budget.spend_turn": true}),
+    "counted_calls": ("Allow any number of tool calls.", {
         "agent.model:Budget.spend_call": true}),
-    "kept_deadline": ("Nobody looks at the clock.", {"agent.model:Budget.check": none}),
-    "final_text_only": ("A run commits however it ended.", {"operations.remember:_raise_unless_final": none}),
-    "real_escapes": ("Every path that was denied counts as a typo.", {
+    "kept_deadline": ("Ignore deadlines.", {"agent.model:Budget.check": none}),
+    "final_text_only": ("Commit a run however it ended.", {"operations.remember:_raise_unless_final": none}),
+    "real_escapes": ("Treat every denied path as a typo.", {
         "operations.remember:find_escape": none}),
-    "kept_statements": ("A model may drop what an entry says.", {
+    "kept_statements": ("Let a model drop the text of an entry.", {
         "operations.labels:FactWords.drops": lambda *_: False}),
-    "change_is_said": ("A fact may stand in the place of any entry about the same.", {
+    "change_is_said": ("Let a fact replace any entry about the same subject.", {
         "operations.remember:supersedes": true, "operations.labels:supersedes": true}),
-    "fact_is_held": ("Whatever a model wrote counts as the fact.", {"operations.remember_job:holds": true}),
-    "known_tools": ("Any name is a tool.", {
+    "fact_is_held": ("Accept any text of a model as the fact.", {"operations.remember_job:holds": true}),
+    "known_tools": ("Accept any tool name.", {
         "*sandbox.tools.calls:check_tool": lambda tool: tool if isinstance(tool, str) else "ls"}),
-    "escape_ends_sandbox": ("A sandbox forgets the escapes that it saw.", {
+    "escape_ends_sandbox": ("Forget the escapes of a sandbox.", {
         "sandbox.sandbox:Sandbox._note_escape": none}),
-    "escape_ends_run": ("A run goes on whatever it was refused.", {"agent.runner:Runner._end_after": none}),
-    "random_fences": ("What stands around a text that is shown to a model can be guessed.", {
+    "escape_ends_run": ("Continue a run after any number of denials.", {
+        "agent.runner:Runner._end_after": none}),
+    "random_fences": ("Use guessable marks around shown text.", {
         "*content.markdown:fenced": lambda text, kind, _token: f"<<{kind} 0>>\n{text}\n<<end 0>>"}),
-    "quotations": ("A call that a model quotes is a call.", {
+    "quotations": ("Execute quoted calls.", {
         "agent.quotation:ShownTexts.holds_call": lambda *_: False,
         "agent.quotation:ShownTexts.holds": lambda *_: False}),
-    "counted_bytes": ("A run is shown as much as it asks for.", {
+    "counted_bytes": ("Show a run any number of bytes.", {
         "sandbox.tools.workbench:Workbench._show": lambda _self, text: text}),
-    "late_commit": ("A commit begins however late it is.", {"kernel.cancel:Patience.check": none}),
-    "clean_handles": ("The worker of a clean run gets the roots all the same.", {
+    "late_commit": ("Start a commit after its deadline.", {"kernel.cancel:Patience.check": none}),
+    "clean_handles": ("Give the worker of a clean run the roots.", {
         "sandbox.sandbox:Sandbox._scopes_to_open": lambda self: tuple(self._roots)}),
-    "exact_json": ("Arguments are whatever JSON makes of them.", {
+    "exact_json": ("Accept any JSON as arguments.", {
         "content.exact_json:_DECODER": json.JSONDecoder()}),
-    "streamed_marks": ("Text is normalised as it is, however many marks stand in a row.", {
+    "streamed_marks": ("Normalise text with any number of marks in a row.", {
         "*kernel.normal_forms:overlong_run": none, "*kernel.normal_forms:normalised": unicodedata.normalize}),
-    "long_characters": ("Characters that stand for whole sentences are written out.", {
+    "long_characters": ("Expand characters that represent long texts.", {
         "kernel.normal_forms:_LONGEST": "\x00"}),
 })
 table({
-    "answer_size": ("An answer of a model's server may have any size.", {
+    "answer_size": ("Accept responses of any size from a model's server.", {
         "agent.openai:MAX_ANSWER_BYTES": 1 << 40}),
 }, hangs_after=4)
 # fmt: on
@@ -50,7 +51,7 @@ table({
 
 @control()
 def closed_arguments(off):
-    """Arguments are coerced, and unknown ones passed over."""
+    """Coerce arguments and ignore unknown ones."""
     from muniment.sandbox.tools import calls as arguments
     from threats.without.policies import relax
 
@@ -60,7 +61,7 @@ def closed_arguments(off):
 
 @control()
 def argument_sizes(off):
-    """An argument may be of any length."""
+    """Accept arguments of any length."""
     from muniment.sandbox.tools import calls as arguments
 
     for name in arguments._FIELD_CHARS:
@@ -69,7 +70,7 @@ def argument_sizes(off):
 
 @around("agent.runner:offered_tools")
 def offered_tools(real, _context):
-    """Every run has every tool."""
+    """Offer every tool to every run."""
     from muniment.names import ContextMode
 
     return real(ContextMode.WORKSPACE)
@@ -77,7 +78,7 @@ def offered_tools(real, _context):
 
 @around("sandbox.tools.overlay:Overlay.write")
 def overlay_only(real, self, path, content, base):
-    """What a tool writes goes to the disk at once."""
+    """Write a tool's output to the disk at once."""
     from pathlib import Path
 
     real(self, path, content, base)
@@ -89,7 +90,7 @@ def overlay_only(real, self, path, content, base):
 
 @control()
 def one_address(off):
-    """The HTTP client heeds proxies and redirects, and sends what headers the library adds."""
+    """Use proxies and redirects, and send all headers of the HTTP library."""
     import httpx2
 
     class Following(httpx2.AsyncClient):
@@ -101,7 +102,7 @@ def one_address(off):
 
 @control()
 def certificates(off):
-    """Any certificate will do."""
+    """Accept any certificate."""
     import httpx2
 
     class Trusting(httpx2.AsyncHTTPTransport):
@@ -113,7 +114,7 @@ def certificates(off):
 
 @around("*settings:read_settings")
 def own_variables(real, environment, *given, **terms):
-    """The variables of other programs count as ours."""
+    """Use the environment variables of other programs."""
     others = {name: value for name, value in environment.items() if name.startswith("OPENAI_")}
     ours = {f"MUNIMENT_{name.removeprefix('OPENAI_')}": value for name, value in others.items()}
     return real({**ours, **environment}, *given, **terms)

@@ -1,4 +1,4 @@
-"""The daemon's door, its lanes and what it tells, each without what is checked there."""
+"""The daemon's access checks, lanes and outputs, each without its control."""
 
 import json
 import logging
@@ -7,38 +7,38 @@ from threats.switches import around, control, instead, none, table, true
 
 # fmt: off
 table({
-    "one_host": ("A request may name any host, or none.", {"server.guard:Guard._check_host": none}),
-    "own_origin": ("Pages of every origin may call the daemon.", {"server.guard:Guard._check_origin": none}),
-    "own_tasks": ("Everybody sees every task.", {"store.tasks:Originator.sees": true}),
-    "lane_caps": ("Any number of tasks may wait.", {"server.lane:_check_caps": none}),
-    "idle_lines": ("No line that is idle makes room for another one.", {
+    "one_host": ("Accept any or no Host header.", {"server.guard:Guard._check_host": none}),
+    "own_origin": ("Accept pages of every origin.", {"server.guard:Guard._check_origin": none}),
+    "own_tasks": ("Show every task to every client.", {"store.tasks:Originator.sees": true}),
+    "lane_caps": ("Queue any number of tasks.", {"server.lane:_check_caps": none}),
+    "idle_lines": ("Keep idle connections when slots are needed.", {
         "server.guard:Protocol.idle_since": none}),
-    "token_trust": ("A fact is trusted as its sender says.", {
+    "token_trust": ("Use the trust that the sender claims.", {
         "kernel.names:Trust.capped": lambda self, *_: self}),
-    "repeats": ("A request that comes again is another request.", {
+    "repeats": ("Treat a repeated request as a new one.", {
         "server.lane:Lane._repeat_of": lambda *_: (None, None)}),
-    "kept_keys": ("A key is forgotten with the record of its task.", {
+    "kept_keys": ("Delete an idempotency key with the record of its task.", {
         "server.lane:_LAPSED": "(1 OR created <= ?)"}),
-    "redaction": ("A record holds whatever it was given.", {
+    "redaction": ("Write log records unfiltered.", {
         "events:_redact": lambda _logger, _method, event: event}),
-    "bare_spans": ("A span says whatever it was given.", {
+    "bare_spans": ("Write span attributes unfiltered.", {
         "events:_bare": lambda fields: [each for each in fields.items() if each[1] is not None]}),
-    "foreign_logs": ("What other libraries log is passed on.", {
+    "foreign_logs": ("Log the messages of other libraries.", {
         "server.service:_Lines.format": logging.Formatter.format}),
-    "fresh_nonces": ("A client asks for the same proof each time.", {
+    "fresh_nonces": ("Use the same nonce for each proof.", {
         "client.transport:_nonce": lambda: "0" * 64}),
 })
 table({
-    "descriptors_left": ("Connections may take all descriptors, and are taken as they come.", {
+    "descriptors_left": ("Accept connections without a limit.", {
         "server.guard:connections_allowed": lambda: 1 << 20, "server.service:ACCEPTED_AT_ONCE": 1 << 30}),
-    "body_caps": ("A body may be of any size.", {"server.http:MAX_BODY_BYTES": 1 << 40}),
+    "body_caps": ("Accept bodies of any size.", {"server.http:MAX_BODY_BYTES": 1 << 40}),
 }, hangs_after=5)
 # fmt: on
 
 
 @instead("server.guard:Guard._principal")
 def bearer_tokens(*_):
-    """Whoever calls is the owner."""
+    """Treat every caller as the owner."""
     from muniment.server.tokens import THE_OWNER
 
     return THE_OWNER
@@ -46,13 +46,13 @@ def bearer_tokens(*_):
 
 @instead("*server.http:read_json")
 async def json_alone(request):
-    """A body is read whatever it says that it is."""
+    """Read bodies of every content type."""
     return json.loads(await request.body() or b"{}")
 
 
 @instead("server.tokens:Shares.take", hangs_after=5)
 def shares(self, token):
-    """One client's token may have every place."""
+    """Let one client token use every slot."""
     from muniment.server.contract import HttpProblem as Problem
 
     if len(self) >= self.cap:
@@ -62,7 +62,7 @@ def shares(self, token):
 
 @instead("server.http:Call.originator")
 def registered_ids(self):
-    """A client may call itself as it likes."""
+    """Accept any client id."""
     from muniment.store.tasks import Originator
 
     sent = [self.request.headers.get(f"x-{name}-client-id") for name in ("qwen", "muniment")]
@@ -71,14 +71,14 @@ def registered_ids(self):
 
 @instead("server.stream:Stream._frame")
 def event_lines(self, kind, number, document):
-    """The text of an event is sent as it stands."""
+    """Send the text of an event unescaped."""
     text = json.dumps(document, ensure_ascii=False).replace("\\n", "\n").replace("\\r", "\r")
     return f"id: {self.epoch}-{number}\nevent: {kind}\ndata: {text}\n\n".encode()
 
 
 @instead("*events:emit_defect")
 def quiet_defects(event, error, **fields):
-    """A record of a defect quotes what was raised."""
+    """Log the message of an internal error."""
     from muniment import events
 
     events.emit(event, problem=str(error), **fields)
@@ -86,7 +86,7 @@ def quiet_defects(event, error, **fields):
 
 @control()
 def named_collector(off):
-    """What sends spans heeds proxies, redirects and a netrc."""
+    """Use proxies, redirects and a netrc to send spans."""
     import requests
 
     off.put("cli.traces:_session", requests.Session)
@@ -94,7 +94,7 @@ def named_collector(off):
 
 @control()
 def greetings(off):
-    """A client sends its token to whoever answers."""
+    """Send the token to any server."""
 
     async def greeted(stream, _where):
         return stream
@@ -105,13 +105,13 @@ def greetings(off):
 
 @around("*names:hello_proof")
 def addressed_proofs(real, key, nonce, _address):
-    """A proof says nothing of where it was given."""
+    """Omit the address from a proof."""
     return real(key, nonce, "")
 
 
 @around("server.tokens:Tokens.proof")
 def decoys(real, self, name, nonce, address, owners):
-    """Who asks for the proof of a token is told whether there is one."""
+    """Reveal whether a token exists in the response to a challenge."""
     from muniment.names import hello_key, hello_name
     from muniment.server.contract import HttpProblem as Problem
 
@@ -123,7 +123,7 @@ def decoys(real, self, name, nonce, address, owners):
 
 @around("server.runner:Cancel", hangs_after=5)
 def patient_lanes(real):
-    """Where a descriptor is lacking, the thread of the lane ends."""
+    """End the thread of the lane if no descriptor is left."""
     try:
         return real()
     except OSError as error:

@@ -1,15 +1,15 @@
-"""Setup of coding tools, without what keeps it to the owner's files and to its own lines."""
+"""Setup of coding tools without the checks of files and lines."""
 
 from threats.switches import around, none, table
 
 # fmt: off
 table({
-    "own_settings": ("Whatever stands at the path of a settings file is read and replaced.", {
+    "own_settings": ("Read and replace any file at the path of a settings file.", {
         "integrations.coding_tools.files:_check_file": none,
         "integrations.coding_tools.files:require_way_ours": none}),
-    "settings_as_read": ("Nobody looks whether a settings file changed meanwhile.", {
+    "settings_as_read": ("Skip the check for changes of a settings file.", {
         "integrations.coding_tools.files:_check_unchanged": none}),
-    "masked_keys": ("Values of our own entries are shown whatever they are called.", {
+    "masked_keys": ("Show all values of Muniment's own entries.", {
         "cli.setup:_masked": lambda found: found[0],
         "integrations.coding_tools.edits:_masked": lambda text, *_: text}),
 })
@@ -18,11 +18,11 @@ table({
 
 @around("integrations.coding_tools.files:placing")
 def kept_privately(real, path, name):
-    """What is kept of a settings file is for everybody to read."""
+    """Let every user read the backup of a settings file."""
     return real(path, name, 0o644)
 
 
 @around("cli.setup:_piece")
 def own_lines(real, part, text, after):
-    """A change is shown with the lines around it."""
+    """Show a change with the lines around it."""
     return real(part, text, after)._replace(shown=(text, after))

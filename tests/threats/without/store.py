@@ -1,4 +1,4 @@
-"""Without what the store keeps of its own work."""
+"""The store without its records and checks."""
 
 from unittest.mock import ANY
 
@@ -6,40 +6,40 @@ from threats.switches import around, control, instead, none, nothing, table, tru
 
 # fmt: off
 table({
-    "kept_conflicts": ("An intent that ended with a conflict is forgotten, with the trust of its text.", {
+    "kept_conflicts": ("Forget an intent that ended with a conflict, and the trust of its text.", {
         "*store.ledger:keep_conflicts": none}),
-    "recovery": ("What an interrupted commit left stays as it is.", {"*kernel.land:_restore": none}),
-    "code_names": ("Titles and names are a run's own words.", {
+    "recovery": ("Skip recovery of an interrupted commit.", {"*kernel.land:_restore": none}),
+    "code_names": ("Let a run choose titles and names.", {
         "operations.labels:FactWords.rename": lambda _, change, __: change.path.rel,
         "operations.labels:FactWords.labelled": lambda _, after, __: after}),
-    "no_write_up": ("Any trust may replace and remove any other.", {
+    "no_write_up": ("Let any trust replace and remove any other.", {
         "store.commit:reasons_for_review": nothing}),
-    "claimed_files": ("A file is replaced whatever stands there.", {
+    "claimed_files": ("Replace a file without checking its content.", {
         "kernel._directory:Directory._require": none,
         "kernel.commit:settle": lambda parts, _: (tuple(parts), ())}),
-    "kept_records": ("Nothing is put on record.", {"*store.audit:append": none}),
-    "held_files": ("Nobody looks at files that somebody else wrote.", {"store.trust:held_for": none}),
-    "low_labels": ("The index shows the words of entries of any trust.", {
+    "kept_records": ("Write no records.", {"*store.audit:append": none}),
+    "held_files": ("Skip the gates for files of other authors.", {"store.trust:held_for": none}),
+    "low_labels": ("Show the words of entries of every trust in the index.", {
         "store.index:_label": lambda row: "held" if row.held else ""}),
-    "bound_approvals": ("An approval is of whatever has the id.", {
+    "bound_approvals": ("Approve the current proposal of an id, without its digest.", {
         "store.review:Pending.digest": lambda *_: ANY}),
-    "marked_lines": ("The text of a review is shown as it is.", {
+    "marked_lines": ("Show the text of a review unescaped.", {
         "store.review:_diff": lambda _before, after: after}),
-    "held_text": ("Text of others is looked at by no gate.", {"*content.admission:held_for": none}),
-    "overlaps": ("An undo does not ask what became of its files since.", {
+    "held_text": ("Skip the gates for text of other authors.", {"*content.admission:held_for": none}),
+    "overlaps": ("Let an undo ignore later changes of its files.", {
         "operations.review:_is_as_left": true,
         "kernel.commit:settle": lambda parts, _: (tuple(parts), ())}),
-    "one_review_a_task": ("Whatever a task proposes waits, each for itself.", {
+    "one_review_a_task": ("Create a review for each proposal of a task.", {
         "store.review:_is_repeated": lambda *_: False}),
-    "capped_reviews": ("Any number of reviews may wait.", {"store.review:_check_caps": none}),
-    "waits_once": ("Nobody asks whether a task waits already.", {"operations.job:waiting_of": none}),
+    "capped_reviews": ("Accept any number of pending reviews.", {"store.review:_check_caps": none}),
+    "waits_once": ("Skip the check for a pending review of the task.", {"operations.job:waiting_of": none}),
 })
 # fmt: on
 
 
 @instead("*store.trust:by_words")
 def capped_trust(_fact, request, _shown, _replaces):
-    """What a run writes has the trust of its request, whatever it was shown."""
+    """Give a run's text the trust of its request, regardless of entries shown."""
     from muniment.store.trust import Ruling
 
     return lambda *_: Ruling(request)
@@ -47,7 +47,7 @@ def capped_trust(_fact, request, _shown, _replaces):
 
 @control()
 def own_words(off):
-    """Whatever a run writes is in the requester's words."""
+    """Treat any text of a run as the requester's words."""
     from muniment.content.provenance import Whose
 
     off.put("*content.provenance:whose", lambda *_: Whose.FACT)
@@ -56,7 +56,7 @@ def own_words(off):
 
 @instead("*store.trust:assessing")
 def ledger_trust(*_):
-    """An entry is trusted as it says of itself."""
+    """Use the trust that an entry claims."""
     from muniment.content.entry import parse
     from muniment.kernel.names import Trust
     from muniment.store.rows import Assessed
@@ -66,7 +66,7 @@ def ledger_trust(*_):
 
 @instead("*store.passages:read_authorship")
 def moved_trust(_state, _root, _rel, _data, ours):
-    """Bytes at a path that no commit gave them have the trust of their scope, whoever wrote them."""
+    """Give foreign bytes at a path the trust of their scope."""
     from muniment.store.passages import Authorship
 
     return Authorship(ours)
@@ -74,7 +74,7 @@ def moved_trust(_state, _root, _rel, _data, ours):
 
 @instead("store.passages:_TextComparison.read")
 def compared_text(comparison, _text):
-    """Only the bytes of a file are compared with what the ledger knows."""
+    """Compare only the bytes of a file with the ledger."""
     from muniment.store.passages import Authorship
 
     return Authorship(comparison._ours)
@@ -82,7 +82,7 @@ def compared_text(comparison, _text):
 
 @instead("*store.trust:by_person")
 def whole_edits(_state, _key, _before, _policy):
-    """What a person edits is all theirs."""
+    """Give all text of an edited entry the editor's trust."""
     from muniment.kernel.names import Trust
     from muniment.store.trust import constant
 
@@ -91,7 +91,7 @@ def whole_edits(_state, _key, _before, _policy):
 
 @control()
 def pulled_trust(off):
-    """Files that Muniment did not write count as the owner's words, also inside a repository."""
+    """Treat foreign files as the owner's words, also inside a repository."""
     from muniment.kernel.names import Trust
 
     off.put("kernel.decide:Policy.trust_of", lambda *_: Trust.OWNER)
@@ -100,14 +100,14 @@ def pulled_trust(off):
 
 @around("store.visit:row_of")
 def held_rows(real, rel, data, digest, assessed, embedder):
-    """What is held is told like anything else."""
+    """Inject withheld entries like any other."""
     row, words = real(rel, data, digest, assessed._replace(held=None), embedder)
     return row._replace(held=assessed.held), words
 
 
 @instead("*store.audit:verify")
 def chained_records(*_, **__):
-    """Nobody looks at the chain of records."""
+    """Skip the check of the chain of records."""
     from muniment.store.audit import Head, Verified
 
     return Verified(0, (), Head(0, b""))
@@ -115,13 +115,13 @@ def chained_records(*_, **__):
 
 @instead("operations.review:_approved_all_the_same")
 def told_as_it_is(_state, _review, _task, problem):
-    """An error of an approval is told as if it had done nothing."""
+    """Report a failed approval as one without effect."""
     raise problem
 
 
 @around("kernel.write:_roll_back")
 def proven_rollback(real, intent, *args):
-    """Whatever a rollback meets, even an error or an interrupt, the intent is closed."""
+    """Close the intent after any error or interrupt of a rollback."""
     from muniment.kernel.refusal import ManagedMemoryUnavailable
     from muniment.kernel.write import Recovered
 

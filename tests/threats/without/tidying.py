@@ -1,10 +1,10 @@
-"""Without what keeps forget and dream from taking more than was meant."""
+"""Forget and dream without the limits on removal."""
 
 from threats.switches import instead, none, table, true
 
 
 def _said_by_a_run(_words, after, _before):
-    """The front matter of a run, with the end that its own text tells."""
+    """Accept the end date in a run's own text."""
     from datetime import UTC, datetime
 
     from muniment.content.entry import parse
@@ -16,7 +16,7 @@ def _said_by_a_run(_words, after, _before):
 
 
 def _explicit_end(text):
-    """The end that words say, as if a person had given it."""
+    """Treat an inferred end date as one given by a person."""
     from muniment.content.expiry import End, find_end, local_day
 
     day = find_end(text, local_day())
@@ -25,27 +25,27 @@ def _explicit_end(text):
 
 # fmt: off
 table({
-    "reads_as_before": ("An item is removed however the rest reads without it.", {
+    "reads_as_before": ("Remove an item without checking the remaining text.", {
         "content.markdown:_reads_alike": true}),
-    "significant_words": ("Every word of a query says something.", {
+    "significant_words": ("Count every word of a query.", {
         "*content.words:significant": lambda query: tuple(query.split())}),
-    "denials": ("What says that something is over is taken with what said that it was so.", {
+    "denials": ("Remove an entry that denies a fact together with the fact.", {
         "*content.negation:ended": lambda *_: False, "*content.negation:denied": lambda *_: False}),
-    "described_words": ("Whatever is near is what a description means.", {
+    "described_words": ("Accept similar entries as matches of a description.", {
         "content.description:DescribedWords.is_said_by": true}),
-    "forget_limit": ("A forget removes whatever it finds.", {"operations.forget:_too_many": none}),
-    "answer_between_options": ("A model's answer is taken for what it may have meant.", {
+    "forget_limit": ("Let a forget remove any number of entries.", {"operations.forget:_too_many": none}),
+    "answer_between_options": ("Guess the meaning of a model's response.", {
         "agent.questions:_numbers": lambda chosen, ids: sorted({ids.index(_) for _ in chosen if _ in ids})}),
-    "dream_share": ("A dream changes as much as it likes.", {
+    "dream_share": ("Let a dream change any share of a scope.", {
         "operations.findings:Room.take": lambda _, wanted: wanted}),
-    "words_of_the_entries": ("A model words the entries that it merges as it likes.", {
+    "words_of_the_entries": ("Let a model rewrite the entries that it merges.", {
         "operations.dream:features": lambda _: frozenset(), "operations.dream:is_made_of": true,
         "operations.dream:_has_words_of": true}),
-    "expiry_of_people": ("A run says when an entry ends.", {
+    "expiry_of_people": ("Let a run set the end date of an entry.", {
         "operations.labels:FactWords.labelled": lambda _, after, __: after}),
-    "inferred_ends": ("An end that words say hides and removes an entry.", {
+    "inferred_ends": ("Hide and remove entries by inferred end dates.", {
         "operations.remember_job:find_text_end": _explicit_end}),
-    "ends_of_people": ("A fact ends as whatever is written for it says.", {
+    "ends_of_people": ("Use the end date of the text written for a fact.", {
         "operations.labels:FactWords.labelled": _said_by_a_run}),
 })
 # fmt: on
@@ -53,5 +53,5 @@ table({
 
 @instead("content.words:Vocabulary.holds")
 def every_word(self, wanted):
-    """One word of a query is enough to mean something."""
+    """Accept one matching word of a query."""
     return any(word in self.running or word in self.words for word in wanted)

@@ -1,17 +1,17 @@
-"""Answers to clients, without the rule that hides what a recall may not show."""
+"""Responses to clients without the visibility rule of recall."""
 
 from threats.switches import table, true
 
 # fmt: off
 table({
-    "visible_steps": ("The history lists every step, and an error every path.", {
+    "visible_steps": ("List every step in the history and every path in an error.", {
         "operations.visibility:Visibility.shows": true}),
-    "recallable_entries": ("What is withheld or has expired is listed, and previewed.", {
+    "recallable_entries": ("List and preview withheld and expired entries.", {
         "operations.visibility:Visibility.is_recallable": true,
         "*store.upkeep:is_listable_in": lambda *_: true}),
-    "visible_pins": ("What is hidden is pinned, and is shown where it stands then.", {
+    "visible_pins": ("Pin hidden entries and show their new path.", {
         "operations.edit:_may_move": true}),
-    "concealed_tasks": ("A task tells what it told when it ended.", {
+    "concealed_tasks": ("Return the original result of a task.", {
         "*operations.visibility:concealed": lambda task, _: task}),
 })
 # fmt: on

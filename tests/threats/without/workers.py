@@ -1,4 +1,4 @@
-"""The worker and what it says, without what keeps both within bounds."""
+"""The worker and its messages without their limits."""
 
 import signal
 from functools import partial
@@ -9,14 +9,14 @@ from threats.without.writing import Other
 
 # fmt: off
 table({
-    "closed_descriptors": ("A worker keeps every descriptor of its zygote.", {
+    "closed_descriptors": ("Keep every descriptor of the zygote in a worker.", {
         "sandbox.fence.zygote:_close_except": lambda _keep: None}),
 }, in_workers=True)
 # fmt: on
 
 
 def _start(off, without=frozenset(), **changed):
-    """Have the zygote started without some flags, and with other terms."""
+    """Start the zygote without some flags and with other options."""
 
     def make(real):
         def popen(command, **terms):
@@ -29,14 +29,14 @@ def _start(off, without=frozenset(), **changed):
 
 # fmt: off
 table({
-    "killed_workers": ("A worker that broke its connection is left alone.", {
+    "killed_workers": ("Leave a worker with a broken connection running.", {
         "sandbox.fence.pool:Worker.kill": none, "sandbox.fence.pool:END_SECONDS": 0.2}),
-    "asked_once": ("An answer that nobody asked for is taken for the next one.", {
+    "asked_once": ("Accept an unexpected response as the next one.", {
         "sandbox.fence.pool:Worker._check_silent": none}),
-    "required_enforcement": ("A run begins whatever its policy requires to hold it.", {
+    "required_enforcement": ("Start a run without the required confinement.", {
         "kernel.names:Enforcement.satisfies": true}),
-    "clean_environment": ("The zygote is started with the broker's environment.", partial(_start, env=None)),
-    "isolated_imports": ("The zygote looks for modules as any Python does, in the current directory first.", (
+    "clean_environment": ("Start the zygote with the broker's environment.", partial(_start, env=None)),
+    "isolated_imports": ("Let the zygote import from the current directory first.", (
         partial(_start, without={"-I", "-S"}, env=None, cwd=None))),
 })
 # fmt: on
@@ -44,17 +44,17 @@ table({
 
 @control(in_workers=True)
 def settled_zygote(off):
-    """The zygote keeps what it was started with: environment, directory and signals."""
+    """Keep the environment, directory and signals in the zygote."""
     off.also("clean_environment")
     off.put("sandbox.fence.zygote:_settle", lambda: None)
 
 
 @around("sandbox.fence.zygote:_isolate", in_workers=True, hangs_after=2)
 def death_with_zygote(real, *given):
-    """A worker does not notice that its zygote died."""
+    """Let a worker outlive its zygote."""
 
     real(*given)
-    # Nobody else would end it: the alarm keeps this run from leaving it behind.
+    # The alarm ends the worker, because no other process does.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(8)
     layers.prctl(1, 0)
@@ -62,7 +62,7 @@ def death_with_zygote(real, *given):
 
 @control()
 def bounded_frames(off):
-    """A length is believed, whatever it is."""
+    """Accept any message length."""
     off.put("sandbox.fence.wire:MAX_FRAME_BYTES", 1 << 32)
     off.put("sandbox.fence.wire:MAX_PIECE_BYTES", 1 << 32)
 
@@ -81,7 +81,7 @@ def bounded_frames(off):
 
 @instead("*sandbox.fence.wire:parse_object")
 def strict_headers(data):
-    """A header is whatever JSON makes of it."""
+    """Accept any JSON as a header."""
     import json
 
     from muniment.sandbox.fence.wire import FrameViolation
@@ -95,7 +95,7 @@ def strict_headers(data):
 
 @instead("kernel.cancel:Patience.wait", hangs_after=2)
 def patience(_self, fd, mask, alive=None):  # noqa: ARG001  as it would be
-    """A wait has no deadline."""
+    """Wait without a deadline."""
     import select
 
     poller = select.poll()
@@ -106,7 +106,7 @@ def patience(_self, fd, mask, alive=None):  # noqa: ARG001  as it would be
 
 @instead("*sandbox.fence.pool:import_directories")
 def trusted_imports(names=None):
-    """The zygote imports from any directory."""
+    """Let the zygote import from any directory."""
     from muniment.sandbox.fence import pool
 
     return tuple(str(pool._directory(name)) for name in names or pool.IMPORTS)

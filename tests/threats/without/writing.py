@@ -1,4 +1,4 @@
-"""The broker's writes, without what is checked before and around them."""
+"""The broker's writes without their checks."""
 
 import os
 
@@ -7,19 +7,19 @@ from threats.switches import control, instead, none, table
 
 
 def trusting(parts, _found):
-    """Every part holds, whatever was found."""
+    """Accept every part of a proposal."""
     return tuple(parts), ()
 
 
 def unjudged(change_set, _policy, roots, **_):
-    """Whatever was proposed is judged to be right."""
+    """Allow every proposed change."""
     from muniment.kernel import change
 
     return change.Judged(change._SEAL, change_set, ((),) * len(change_set.changes), roots)
 
 
 def done(intent, *_):
-    """Nothing is rolled back."""
+    """Skip the rollback."""
     from muniment.kernel.write import Recovered
 
     return Recovered(intent, (), ())
@@ -27,38 +27,38 @@ def done(intent, *_):
 
 # fmt: off
 table({
-    "names_as_text": ("The name of an entry passes no gate.", {
+    "names_as_text": ("Skip the gates for names.", {
         "content.admission:name_as_text": lambda _rel: "", "content.admission:_gate_in_name": none,
         "*content.admission:name_gate": none}),
 }, in_workers=True)
 table({
-    "random_names": ("Temporary files have a name that can be known beforehand.", {
+    "random_names": ("Use predictable names for temporary files.", {
         "*kernel._directory:temporary_name": lambda _random: f".muniment-{'0' * 16}.tmp"}),
-    "claimed_file": ("What stands at a name is replaced or removed unseen.", {
+    "claimed_file": ("Replace and remove files without checking their content.", {
         "kernel._directory:Directory._require": none}),
-    "new_names": ("An entry keeps its name, whoever replaces what it says.", {
+    "new_names": ("Keep the name of an entry when its text is replaced.", {
         "store.commit:renamed_replacements": lambda part, *_: (part, {})}),
-    "single_component": ("A name in a directory may be a path.", {"*kernel.root:leaf": os.fsencode}),
-    "private_modes": ("Files and directories are made as the umask lets.", {
+    "single_component": ("Accept a path as a name in a directory.", {"*kernel.root:leaf": os.fsencode}),
+    "private_modes": ("Create files and directories with the modes of the umask.", {
         "kernel._directory:_FILE_MODE": 0o666, "kernel._directory:_MODE": 0o777,
         "policy.ownership:_PRIVATE": 0o777}),
-    "judged_paths": ("The judge takes the paths of a change-set as they come.", {
+    "judged_paths": ("Skip the judge's check of paths.", {
         "kernel.change:canonicalise": lambda text, _: forged(text.split("/")[0], text[text.find("/") + 1:]),
         "*kernel.judge:check_paths": none}),
-    "judged_budgets": ("The judge does not count what a change-set holds.", {
+    "judged_budgets": ("Skip the judge's budgets.", {
         "sandbox.sandbox:check_budgets": none}),
-    "judged_claims": ("The broker believes what a run says that it read.", {
+    "judged_claims": ("Trust a run's report of read entries.", {
         "kernel.commit:settle": trusting}),
-    "judged_changes": ("The broker believes that a change-set is what its policy grants.", {
+    "judged_changes": ("Trust a change set without checking the policy.", {
         "kernel.commit:judge": unjudged}),
-    "taken_back": ("What was written before a failure stays.", {
+    "taken_back": ("Keep the files written before a failure.", {
         "kernel.land:_undo": none, "kernel.write:_roll_back": done}),
 })
 # fmt: on
 
 
 class Other:
-    """A module, with some names meaning something else."""
+    """A module with some replaced names."""
 
     def __init__(self, real, **names):
         self._real, self._names = real, names
@@ -78,7 +78,7 @@ def _written_into(directory, staged, name):
 
 @control()
 def exclusive_staging(off):
-    """A temporary file is opened whatever has its name, through links, too."""
+    """Open any existing file as a temporary file, also through links."""
 
     def opened(path, flags, *more, **terms):
         return os.open(path, flags & ~(os.O_EXCL | os.O_NOFOLLOW), *more, **terms)
@@ -88,7 +88,7 @@ def exclusive_staging(off):
 
 @instead("kernel._directory:Directory.replace")
 def new_inode(self, staged, name, claimed):
-    """A file is replaced by writing into it."""
+    """Replace a file by writing into it."""
     from muniment.kernel._directory import Landing
     from muniment.kernel.root import leaf
 
@@ -99,13 +99,13 @@ def new_inode(self, staged, name, claimed):
 
 @instead("kernel._directory:Directory.replace_link")
 def replaced_links(self, staged, name):
-    """A generated file is written through the link that stands in its place."""
+    """Write a generated file through a link."""
     _written_into(self, staged, name)
 
 
 @instead("kernel.land:_lock")
 def locked_roots(*_):
-    """Nobody waits for another commit."""
+    """Commit without waiting for locks."""
     from contextlib import nullcontext
 
     return nullcontext()

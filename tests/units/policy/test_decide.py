@@ -1,4 +1,4 @@
-"""Verdicts: who may do what where, told by rule and layer."""
+"""Decisions of the policy, with the rule and the layer that decide."""
 
 from dataclasses import replace
 
@@ -26,8 +26,8 @@ def policy(rules, scopes='user = { trust = "owner" }\nproject = { trust = "works
     return parsed(f'schema = "muniment-policy/1"\nname = "own"\n[scopes]\n{scopes}\n{rules}')
 
 
-def judge(rules, **terms):
-    return Judge(policy(rules, **terms))
+def judge(rules, **options):
+    return Judge(policy(rules, **options))
 
 
 def allow(verbs, *paths):
@@ -39,7 +39,7 @@ def deny(verbs, *paths, name="d"):
 
 
 @pytest.mark.threat("T-POL-06", control="grants_needed")
-def test_an_empty_policy_denies_everything():
+def test_empty_policy_denies_everything():
     empty = judge("")
     for verb in Verb:
         for text in ("user/a.md", "project/t/a.md", "user"):
@@ -51,7 +51,7 @@ def test_an_empty_policy_denies_everything():
         assert not empty.reaches(verb, Scope("user"))
 
 
-def test_a_grant_is_of_one_verb_on_exact_files_and_a_scope_is_no_file():
+def test_grant_covers_one_verb_on_exact_files_and_no_scope():
     one = judge(allow(["read"], "/user/*.md"))
     assert one.decide(Verb.READ, path("user/a.md")) == Allow()
     assert one.allows(Verb.READ, path("user/a.md"))
@@ -62,7 +62,7 @@ def test_a_grant_is_of_one_verb_on_exact_files_and_a_scope_is_no_file():
     assert not any(everything.allows(verb, path("user")) for verb in Verb)
 
 
-def test_a_matching_deny_wins_and_is_named_and_one_of_one_verb_leaves_the_others():
+def test_deny_wins_names_its_rule_and_covers_only_its_verb():
     one = judge(allow(["read"], "/**") + deny(["*"], "secret/", name="no-secrets"))
     verdict = one.decide(Verb.READ, path("user/Secret/a.md"))
     assert isinstance(verdict, Deny)
@@ -72,7 +72,7 @@ def test_a_matching_deny_wins_and_is_named_and_one_of_one_verb_leaves_the_others
     assert not one.allows(Verb.MODIFY, path("user/a.md"))
 
 
-def test_a_path_of_a_scope_that_is_not_declared_is_denied():
+def test_path_of_undeclared_scope_is_denied():
     one = judge(allow(["list", "read"], "/**"), scopes='user = { trust = "owner" }')
     assert one.decide(Verb.READ, path("project/a.md")).rule == "scopes"
     assert one.decide_directory(path("project")).rule == "scopes"
@@ -80,7 +80,7 @@ def test_a_path_of_a_scope_that_is_not_declared_is_denied():
     assert not one.reaches(Verb.READ, Scope("project"))
 
 
-def test_a_path_that_no_grammar_let_through_is_denied_without_raising():
+def test_path_outside_the_grammar_is_denied_without_raising():
     one = judge(allow(["list", "read"], "/**") + deny(["*"], "pinned/"))
     for rel in ("a\nb/pinned/a.md", "a\0.md", "\ud800.md"):
         stray = forged("user", rel)
@@ -89,7 +89,7 @@ def test_a_path_that_no_grammar_let_through_is_denied_without_raising():
         assert one.covered(stray)
 
 
-def test_a_directory_is_open_where_something_may_be_listed_and_nothing_covers_it():
+def test_directory_is_open_if_listable_and_not_denied():
     one = judge(allow(["list"], "/user/**/*.md") + deny(["list"], "/user/closed/", ".*"))
     assert one.decide_directory(path("user")) == Allow()
     assert one.decide_directory(path("user/any/deep")) == Allow()
@@ -104,7 +104,7 @@ def test_a_directory_is_open_where_something_may_be_listed_and_nothing_covers_it
     assert [scope.reaches(Verb.CREATE, Scope(each)) for each in ("user", "project")] == [False, True]
 
 
-def test_every_layer_must_grant_and_a_deny_of_any_layer_wins_over_the_grants_of_all():
+def test_every_layer_must_grant_and_any_deny_wins():
     narrowed = Judge(narrow_writes(STRICT, Scope("user")))
     assert narrowed.allows(Verb.CREATE, path("user/a.md"))
     assert narrowed.allows(Verb.READ, path("project/a.md"))
@@ -119,18 +119,20 @@ def test_every_layer_must_grant_and_a_deny_of_any_layer_wins_over_the_grants_of_
     for layers in ((denying, plain, plain), (plain, denying, plain), (plain, plain, denying)):
         one = Judge(replace(grants, layers=layers))
         assert one.allows(Verb.READ, path("user/a.md"))
-        told = [one.decide(verb, path("user/b.md")).rule for verb in (Verb.LIST, Verb.READ, Verb.MODIFY)]
-        assert [*told, one.decide_directory(path("user/c")).rule] == ["d"] * 4
+        denied_rules = [
+            one.decide(verb, path("user/b.md")).rule for verb in (Verb.LIST, Verb.READ, Verb.MODIFY)
+        ]
+        assert [*denied_rules, one.decide_directory(path("user/c")).rule] == ["d"] * 4
         assert one.decide_removal(path("user/c/x.md")).rule == "d"
 
 
-def test_a_refusal_is_one_line_that_names_the_rule_and_a_few_of_what_would_be_granted():
+def test_denial_is_one_line_with_the_rule_and_allowed_examples():
     strict = Judge(STRICT)
     with pytest.raises(Refused) as caught:
         strict.require(Verb.MODIFY, path("user/pinned/a.md"))
     assert (caught.value.rule, caught.value.layer) == ("pinned", "strict")
-    told = "the rule 'pinned' does not let you modify user/pinned/a.md; use another name or folder"
-    assert str(caught.value) == told
+    message = "the rule 'pinned' does not let you modify user/pinned/a.md; use another name or folder"
+    assert str(caught.value) == message
     with pytest.raises(Refused, match=r"lets you create only /project/\*\.md, ") as caught:
         strict.require(Verb.CREATE, path("user/a/b/c.md"))
     assert "\n" not in str(caught.value)
@@ -141,14 +143,14 @@ def test_a_refusal_is_one_line_that_names_the_rule_and_a_few_of_what_would_be_gr
     assert many.decide(Verb.READ, path("user/x.md")).reason.endswith("/user/3.md, …")
 
 
-def test_every_quota_that_matches_applies():
+def test_all_matching_quotas_apply():
     one = judge(quota("all", max_files=9) + quota("logs", "/user/log/**", max_files=2))
     assert [q.id for q in one.quotas_for(path("user/log/a.md"))] == ["all", "logs"]
     assert [q.id for q in one.quotas_for(path("user/a.md"))] == ["all"]
     assert one.quotas_for(path("user")) == ()
 
 
-def test_where_no_quota_covers_a_scope_the_built_in_one_does():
+def test_default_quota_covers_scopes_without_a_quota():
     patterns = {None: "", "/user/**": "user", "/*/**/*.md": "user project", "/user/a/**": ""}
     for pattern, covered in patterns.items():
         one = judge(quota("q", pattern, max_file_bytes=1_000_000) if pattern else "")

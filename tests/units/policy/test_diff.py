@@ -1,4 +1,4 @@
-"""What changed between two policies: proved by exhaustion, or shown by a path that the decision confirms."""
+"""Differences between two policies: proved by exhaustion, or shown by a path that the decision confirms."""
 
 import random
 from dataclasses import fields
@@ -20,8 +20,8 @@ WIDE = allow("/**", verbs=[verb.value for verb in Verb])
 BOMB = tuple(f"*-draft-{number}*.md" for number in range(60))
 
 
-def require_replayed(old, new, difference):
-    """Every path that is shown is granted by the one and not by the other, for each act that is named."""
+def require_confirmed_paths(old, new, difference):
+    """Require that one policy grants every reported path, and the other does not, for each named act."""
     judges = Judge(old), Judge(new)
     for gains, (less, more) in ((difference.widenings, judges), (difference.narrowings, judges[::-1])):
         for gain in gains:
@@ -31,24 +31,24 @@ def require_replayed(old, new, difference):
             assert all(grants(act, path, more) and not grants(act, path, less) for act in gain.acts), gain
 
 
-def shown(difference, act):
-    """The length of the shortest path that is shown for an act."""
+def find_shortest_length(difference, act):
+    """Return the length of the shortest path that the difference reports for an act."""
     return min((len(gain.path) for gain in difference.widenings if act in gain.acts), default=None)
 
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_proved_survives_random_paths_and_every_path_shown_replays(seed):
+def test_diff_agrees_with_random_paths(seed):
     rng, verdicts = random.Random(seed), set()
     for _ in range(6):
         old, new, patterns = some_pair(rng)
         difference = diff(old, new)
         verdicts.add(difference.verdict)
-        require_replayed(old, new, difference)
+        require_confirmed_paths(old, new, difference)
         less, more = Judge(old), Judge(new)
         for path in (some_path(rng, patterns) for _ in range(150)):
             for act in (act for act in ACTS if grants(act, path, more) and not grants(act, path, less)):
-                length = shown(difference, act)
+                length = find_shortest_length(difference, act)
                 assert length is not None or difference.undecided, (act, path.text, patterns)
                 assert (length or 0) <= len(path.text), (act, path.text, patterns)
         if difference.verdict == "proved":
@@ -58,7 +58,7 @@ def test_what_is_proved_survives_random_paths_and_every_path_shown_replays(seed)
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("seed", range(20))
-def test_in_a_small_world_what_is_shown_is_shortest_and_what_is_proved_is_so(seed):
+def test_diff_is_exact_in_a_small_world(seed):
     rng = random.Random(f"small {seed}")
     names = ["".join(rng.choices(ALPHABET[:-2], k=rng.choice((1, 1, 2)))) for _ in range(3)]
     rules = some_rules(rng, names)
@@ -66,11 +66,11 @@ def test_in_a_small_world_what_is_shown_is_shortest_and_what_is_proved_is_so(see
     if old is None or new is None:
         old, new = made([WIDE, deny("s?")]), made([WIDE, deny("ss")])
     difference = diff(old, new)
-    require_replayed(old, new, difference)
+    require_confirmed_paths(old, new, difference)
     less, more = Judge(old), Judge(new)
     for act in ACTS:
         gained = (path for path in small_world() if grants(act, path, more) and not grants(act, path, less))
-        first, length = next(gained, None), shown(difference, act)
+        first, length = next(gained, None), find_shortest_length(difference, act)
         assert first is None or difference.undecided or (length is not None and length <= len(first.text))
 
 
@@ -78,7 +78,7 @@ DROPPED = "pinned/ user/pinned/.md|MEMORY.md user/memory.md|/*/index/ user/index
 
 
 @pytest.mark.threat("T-POL-02", control="prover_denies")
-def test_a_deny_pattern_that_is_dropped_is_told_with_the_rule():
+def test_dropped_deny_pattern_is_reported_with_its_rule():
     rules = [allow("/user/**/*.md", "/team-2/**/*.md", verbs=WIDE.verbs), deny("other", "x/")]
     for dropped, shortest in map(str.split, DROPPED.split("|")):
         old, new = made([*rules, deny("z", dropped)]), made([*rules, deny("z")])
@@ -89,7 +89,7 @@ def test_a_deny_pattern_that_is_dropped_is_told_with_the_rule():
         assert (back.verdict, back.widenings, back.narrowings[0].path) == ("proved", (), gain.path)
 
 
-def test_what_widens_is_told_by_the_rule_that_grants_in_a_new_scope_too_and_cut_off_where_it_is_much():
+def test_widening_names_the_granting_rule_and_is_capped():
     users, verbs = allow("/user/*"), (["list"], ["list", "read"])
     one, other = (made([users, allow("/team-2/*", verbs=each)]) for each in verbs)
     (gain,) = diff(one, other).widenings
@@ -111,18 +111,22 @@ a* | a? | wider ; ss | s? | proved ; s? | ss | wider ; i\u0307 | \u0130 | proved
 """
 
 
-def test_spellings_of_one_deny_are_told_from_different_ones():
+def test_equivalent_deny_spellings_are_recognized():
     for line in SPELLINGS.strip().replace("\n", ";").split(";"):
         old, new, verdict = map(str.split, line.split("|"))
         assert (line, diff(made([WIDE, deny(*old)]), made([WIDE, deny(*new)])).verdict) == (line, *verdict)
 
 
 @pytest.mark.threat("T-POL-02", control="undecided_counts")
-def test_an_allow_pattern_of_names_that_are_none_is_left_open_and_not_proved():
-    told = "read: every path found is outside the name grammar in an untracked way"
+def test_allow_pattern_of_invalid_names_is_undecided():
+    reason = "read: every path found is outside the name grammar in an untracked way"
     for name in ("con", "nul.md", "x" * 256, "aux/b"):
         difference = diff(made([allow("/user/a")]), made([allow("/user/a", f"/user/{name}")]))
-        assert (difference.verdict, difference.widenings, difference.undecided) == ("undecided", (), (told,))
+        assert (difference.verdict, difference.widenings, difference.undecided) == (
+            "undecided",
+            (),
+            (reason,),
+        )
 
 
 DEEP = [f"*{'?' * number}-a?.md" for number in range(1, 30)]
@@ -130,51 +134,51 @@ BROAD = [f"*w{a}x{b}*" for a in range(64) for b in range(4)]
 CROWDS = [BOMB, DEEP, BROAD, [f"/*/**/w{a}/**/z{a}*" for a in range(200)]]
 
 
-def test_a_pattern_bomb_ends_undecided_when_its_steps_are_spent(monkeypatch):
+def test_pattern_bomb_is_undecided_after_its_step_budget(monkeypatch):
     spent, real = [], Steps.spend
     monkeypatch.setattr("muniment.lab.proofs.MAX_WORK", 0)
     monkeypatch.setattr(Steps, "spend", lambda self, amount: (spent.append(amount), real(self, amount))[1])
     monkeypatch.setattr(Prover.__init__, "__kwdefaults__", {"exact": (), "trees": (), "work": 300_000})
     difference = diff(made([WIDE, deny(*BOMB)]), made([WIDE, deny(*BOMB[:-1])]))
-    told = f"{', '.join(ACTS)}: it takes more steps than the budget allows"
-    assert (difference.verdict, difference.undecided) == ("undecided", (told,))
+    reason = f"{', '.join(ACTS)}: it takes more steps than the budget allows"
+    assert (difference.verdict, difference.undecided) == ("undecided", (reason,))
     assert sum(spent) < 1_000_000
 
 
 @pytest.mark.slow
-def test_pattern_bombs_are_never_proved_to_be_equal():
+def test_pattern_bombs_are_never_proved_equal():
     for crowd in CROWDS:
         rules = [deny(each) for each in crowd]
         assert diff(made([WIDE, *rules[::-1]]), made([WIDE, *rules[1:]])).verdict != "proved"
 
 
 @pytest.mark.threat("T-POL-02", control="confirmed_witnesses")
-def test_a_path_that_the_decision_does_not_confirm_is_not_shown(monkeypatch):
-    """A mistake of the prover makes it give up; it does not become a finding."""
+def test_unconfirmed_path_is_not_reported(monkeypatch):
+    """If the prover is wrong, it gives no result instead of a false finding."""
     monkeypatch.setattr(Prover, "denied", lambda self, *_: self.tree(()))
     old, new = made([allow("/user/b"), deny("a*")]), made([allow("/user/b", "/user/a*"), deny("a*")])
     assert (diff(old, new).verdict, diff(old, new).widenings) == ("undecided", ())
 
 
-# -- limits, quotas and other terms --
+# -- limits, quotas and other options --
 
 LIMITS = "turns seconds tool_calls read_bytes scan_bytes write_bytes files_written"
-TERMS = """
+OPTION_ROWS = """
 confinement.require full partial | confinement.on_escape abort refuse | changes.conflict fail retry
 changes.max_forget 1 2 | changes.max_scope_share 0.1 0.2 | content.secrets reject redact
 content.instructions quarantine allow | content.poison quarantine allow
 provenance.untrusted_sources reject quarantine
 retention.default 36500 never | retention.untrusted 14 15
 """
-ROWS = [row.split() for row in TERMS.strip().replace("\n", "|").split("|")]
+ROWS = [row.split() for row in OPTION_ROWS.strip().replace("\n", "|").split("|")]
 LOOSER = {f"limits.{name}": ("1", "2") for name in LIMITS.split()} | {
     name: tuple(each if each[0].isdigit() else f'"{each}"' for each in values) for name, *values in ROWS
 }
-# Every term of a policy: a value, and one that binds a run less.
+# Every option of a policy: a value, and a value that restricts a run less.
 LOOSER["content.reject"] = ('["ansi", "bidi"]', '["bidi"]')
 
 
-def with_term(name, value):
+def make_with_option(name, value):
     table, _, key = name.partition(".")
     return made([allow("/user/a")], terms=f"[{table}]\n{key} = {value}\n")
 
@@ -185,33 +189,34 @@ def changes(old, new):
 
 
 @pytest.mark.threat("T-POL-02", control="terms_compared")
-def test_a_term_that_changed_is_told_in_both_directions():
+def test_changed_option_is_reported_in_both_directions():
     scopes = {"scopes.user.trust", "scopes.user.commit"}
     assert set(terms_of(made([], "user = {}\n"))) == {*LOOSER, *scopes}
     known = {"name", "scope_terms", "layers", "quotas", "text"}
     assert {name.partition(".")[0] for name in LOOSER} == {field.name for field in fields(Policy)} - known
     for name, values in LOOSER.items():
-        strict, loose = (with_term(name, value) for value in values)
-        verdict, ((told, *_, is_looser),) = changes(strict, loose)
-        assert (verdict, told, is_looser) == ("wider", name, True)
-        verdict, ((told, *_, is_looser),) = changes(loose, strict)
-        assert (verdict, told, is_looser) == ("proved", name, False)
+        strict, loose = (make_with_option(name, value) for value in values)
+        verdict, ((option, *_, is_looser),) = changes(strict, loose)
+        assert (verdict, option, is_looser) == ("wider", name, True)
+        verdict, ((option, *_, is_looser),) = changes(loose, strict)
+        assert (verdict, option, is_looser) == ("proved", name, False)
 
 
-def quotas(*tables):
+def make_quotas(*tables):
     return made([allow("/user/**")], terms="".join(tables))
 
 
-def test_a_quota_that_changed_is_told_in_both_directions_and_one_for_fewer_files_is_looser():
+def test_changed_quota_is_reported_and_fewer_files_is_looser():
     for field in ("max_file_bytes", "max_files", "max_total_bytes"):
-        low, high = (quotas(quota("q", **{field: number})) for number in (1, 2))
+        low, high = (make_quotas(quota("q", **{field: number})) for number in (1, 2))
         assert changes(low, high) == ("wider", [(f"quota[q].{field}", 1, 2, True)])
         assert changes(high, low) == ("proved", [(f"quota[q].{field}", 2, 1, False)])
     few = partial(quota, max_files=5)
-    both = few("a", '/user/t/**", "/user/u/**')  # Each alone keeps its number; both may hold twice as much.
+    # Each quota limits its own files; both together allow twice as many.
+    both = few("a", '/user/t/**", "/user/u/**')
     for old, new in (
-        (quotas(few("a", "/user/t/**")), quotas(few("a", "/user/t/*.md"))),
-        (quotas(both), quotas(few("t", "/user/t/**"), few("u", "/user/u/**"))),
+        (make_quotas(few("a", "/user/t/**")), make_quotas(few("a", "/user/t/*.md"))),
+        (make_quotas(both), make_quotas(few("t", "/user/t/**"), few("u", "/user/u/**"))),
     ):
-        verdict, told = changes(old, new)
-        assert (verdict, told[0]) == ("wider", ("quota[a].max_files", 5, 20_000, True))
+        verdict, options = changes(old, new)
+        assert (verdict, options[0]) == ("wider", ("quota[a].max_files", 5, 20_000, True))

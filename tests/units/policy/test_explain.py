@@ -1,4 +1,4 @@
-"""What is explained is what is decided, for any text and any act."""
+"""Explanations agree with decisions, for any text and any act."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,8 +21,8 @@ RULES = made([WRITES, allow("/**", verbs=["list", "read"]), *DENIES])
 POLICIES = [STRICT, RULES, narrow_writes(STRICT, STRICT.scopes[0]), meet(RULES, STRICT), made([])]
 
 
-def asked(judge, policy, act, text):
-    """What happens to the request by the real parts: code, layer and rule, or None if it is allowed."""
+def decide_request(judge, policy, act, text):
+    """Return the code, layer and rule that the real parts answer, or None if they allow the request."""
     try:
         path = canonicalise(text, policy.scopes)
         if act == Verb.CREATE:
@@ -36,27 +36,27 @@ def asked(judge, policy, act, text):
 
 
 @given(unsafe_paths(), st.sampled_from(ACTS), st.sampled_from(POLICIES))
-def test_the_explanation_has_the_verdict_of_the_decision_by_the_rules_that_were_consulted(text, act, policy):
+def test_explanation_agrees_with_the_decision(text, act, policy):
     judge = Judge(policy)
-    told = explain(policy, act, text, judge)
-    expected = asked(judge, policy, act, text)
-    assert (told.verdict == "allow") is (expected is None)
-    assert (told.code, told.layer, told.rule) == (expected or (None, None, None))
-    assert (told.act, told.asked) == (act, text)
-    assert told.operator_is_told.isprintable()
-    ends = told.operator_is_told.startswith("remember_path_escape: the run ends")
-    assert ends is (told.code == PathEscape.code and policy.confinement.on_escape == "abort")
-    assert (told.model_is_told == "") is (ends or told.verdict == "allow")
-    assert not ends or (told.path, told.consulted) == (None, ())
-    assert told == explain(policy, act, text)
-    if told.rule in {"name", "scopes"}:
+    explanation = explain(policy, act, text, judge)
+    expected = decide_request(judge, policy, act, text)
+    assert (explanation.verdict == "allow") is (expected is None)
+    assert (explanation.code, explanation.layer, explanation.rule) == (expected or (None, None, None))
+    assert (explanation.act, explanation.asked) == (act, text)
+    assert explanation.operator_is_told.isprintable()
+    ends = explanation.operator_is_told.startswith("remember_path_escape: the run ends")
+    assert ends is (explanation.code == PathEscape.code and policy.confinement.on_escape == "abort")
+    assert (explanation.model_is_told == "") is (ends or explanation.verdict == "allow")
+    assert not ends or (explanation.path, explanation.consulted) == (None, ())
+    assert explanation == explain(policy, act, text)
+    if explanation.rule in {"name", "scopes"}:
         return
-    matched = [each for each in told.consulted if each.pattern is not None]
+    matched = [each for each in explanation.consulted if each.pattern is not None]
     layers = {each.layer for each in matched if each.kind == "allow"}
     denied = [(each.layer, each.rule) for each in matched if each.kind == "deny"]
     every = all(layer.name in layers for layer in policy.layers)
-    assert (told.verdict == "allow") is (every and not denied)
+    assert (explanation.verdict == "allow") is (every and not denied)
     if denied:
-        assert (told.layer, told.rule) in denied
-    elif told.verdict == "deny":
-        assert (told.rule, told.layer in layers) == ("default", False)
+        assert (explanation.layer, explanation.rule) in denied
+    elif explanation.verdict == "deny":
+        assert (explanation.rule, explanation.layer in layers) == ("default", False)

@@ -1,4 +1,4 @@
-"""The path grammar: text from a model becomes one canonical path, an escape, or a refusal."""
+"""The path grammar: text from a model becomes one canonical path, an escape, or an error."""
 
 import os.path
 import traceback
@@ -22,16 +22,16 @@ from muniment.policy.grammar import check_creatable
 SCOPES = (Scope("user"), Scope("project"))
 
 
-def outcome(text):
+def canonicalize(text):
     try:
         return subject.canonicalise(text, SCOPES).text
     except PathEscape as escape:
-        told, refusal = f"escape:{escape.via}", escape
+        code, refusal = f"escape:{escape.via}", escape
     except (BadName, Refused) as other:
-        told, refusal = other.code, other
+        code, refusal = other.code, other
     if not str(refusal).isprintable():
         pytest.fail(f"not one line: {refusal!r}")
-    return told
+    return code
 
 
 ORDINARY = """user/a.md|project/t/n.md|user|user/memories/a.md|user/a..b.md|user/..notes.md|user/...md|
@@ -39,7 +39,7 @@ user/.git/config|user/R&D notes.md|user/console.md|user/com10.md|user/日本語�
 user/हिन्दी.md|user/naïve Σ3.md|user/٢٠٢٤.md|user/col·lecció.md|user/📝.md"""
 
 
-def test_an_ordinary_path_has_exactly_one_canonical_form_and_knows_its_parts():
+def test_ordinary_path_has_one_canonical_form_and_its_parts():
     for text in ORDINARY.replace("\n", "").split("|"):
         spellings = {subject.canonicalise(f"{root}{text}", SCOPES) for root in ("", "/", "/memories/")}
         assert [path.text for path in spellings] == [text]
@@ -65,10 +65,10 @@ ESCAPES = {
 
 @pytest.mark.threat("T-PATH-02", control="grammar_escapes")
 @pytest.mark.threat("T-PATH-01", control="grammar_escapes")
-def test_a_path_that_leads_outside_is_an_escape_and_not_just_a_bad_name():
+def test_path_that_leads_outside_is_an_escape():
     for via, texts in ESCAPES.items():
         for text in texts:
-            assert (outcome(text), text) == (f"escape:{via}", text)
+            assert (canonicalize(text), text) == (f"escape:{via}", text)
 
 
 BAD = r"""/|//|/memories|/memories/|/memories//| |.|./user/a.md|~|user:a.md|user/|user//|user//a.md|
@@ -85,14 +85,14 @@ BAD_BELOW_USER = """a\rb.md|a\nb.md|a\x85b.md|a\u2028b.md|a\u200b.md|\u202ea.md|
 
 @pytest.mark.threat("T-PATH-10", control="grammar_characters")
 @pytest.mark.threat("T-PATH-02", control="grammar_decodes")
-def test_what_is_outside_the_grammar_but_leads_nowhere_is_a_bad_name():
+def test_invalid_path_inside_the_root_is_a_bad_name():
     below = [f"user/{name}" for name in ("a|b.md", *BAD_BELOW_USER.replace("|\n", "|").split("|"))]
     texts = ["", *BAD.replace("|\n", "|").split("|"), *below]
-    assert [text for text in texts if outcome(text) != "bad_name"] == []
+    assert [text for text in texts if canonicalize(text) != "bad_name"] == []
 
 
-def made(scope, rel):
-    """What the constructor says, about the same parts."""
+def construct(scope, rel):
+    """Return the result of the constructor for the same parts."""
     try:
         return subject.CanonicalPath(scope, rel).text
     except PathEscape as escape:
@@ -105,22 +105,23 @@ def made(scope, rel):
 @given(st.text(st.characters(exclude_categories=()), max_size=30) | unsafe_paths())
 @example("user/con.md")
 @example("user/a/Lpt1 .txt")
-def test_a_path_that_exists_is_canonical_whoever_made_it(text):
+def test_constructed_path_is_always_canonical(text):
     scope, _, rel = text.partition("/")
-    told = made(scope, rel)
-    if told == f"{scope}/{rel}" and rel:
-        # One by one, since what most paths are asked is one question about the whole.
+    result = construct(scope, rel)
+    if result == f"{scope}/{rel}" and rel:
+        # One by one, because most code checks the whole path at once.
         assert subject.canonicalise(text, (scope,)).rel == rel
         assert list(map(subject.segment_problem, (scope, *rel.split("/")))) == [None] * (text.count("/") + 1)
+    rel = rel[:900]  # A path above the limit of bytes is a bad name, also if it leads outside.
     for outwards in ("..", f"../{rel}", f"{rel}/../..", f"/{rel}", f"{rel}\0", f"a/{'../' * 9}x"):
-        assert made("user", outwards).startswith("escape:"), outwards
-        assert made(outwards, "a.md").startswith("escape:"), outwards
+        assert construct("user", outwards).startswith("escape:"), outwards
+        assert construct(outwards, "a.md").startswith("escape:"), outwards
 
 
-def test_the_parts_of_a_path_are_asked_as_its_text_is():
+def test_path_parts_are_checked_like_the_text():
     parts = {("a/b", "c"): "bad_name", ("", "a.md"): "escape:absolute", ("", ""): "bad_name"}
     parts |= {("user", "a/"): "bad_name", ("user/", ""): "bad_name", ("user", ""): "user"}
-    assert {pair: made(*pair) for pair in parts} == parts
+    assert {pair: construct(*pair) for pair in parts} == parts
     top = subject.CanonicalPath("user", "a")
     assert (top.child("b.md").text, top.parent.child("b.md").text) == ("user/a/b.md", "user/b.md")
     names = {**dict.fromkeys(("", ".", "b/c"), BadName), **dict.fromkeys(("..", "b/../../c"), PathEscape)}
@@ -131,8 +132,8 @@ def test_the_parts_of_a_path_are_asked_as_its_text_is():
     raised(BadName, subject.CanonicalPath("user", "a/" + "é" * 127).child, "b" * 800)
 
 
-class Turncoat(str):
-    """Text that looks harmless, and is asked once too often."""
+class ChangingText(str):
+    """Text that looks harmless and changes when it is read again."""
 
     __slots__ = ()
 
@@ -143,16 +144,21 @@ class Turncoat(str):
         return "../../outside/secret.md"
 
 
-def test_nobody_gets_hold_of_a_path_that_leads_outwards():
+def test_path_object_never_leads_outside():
     path, outwards = subject.CanonicalPath("user", "a.md"), "../secret.md"
-    for parts in ((Turncoat("user"), "a.md"), ("user", Turncoat("a.md")), ("user", b"a.md"), ("user", None)):
+    for parts in (
+        (ChangingText("user"), "a.md"),
+        ("user", ChangingText("a.md")),
+        ("user", b"a.md"),
+        ("user", None),
+    ):
         raised(TypeError, subject.CanonicalPath, *parts)
-    assert type(subject.canonicalise(Turncoat("user/a.md"), SCOPES).rel) is str
-    raised(TypeError, subject.CanonicalPath("user", "").child, Turncoat("a.md"))
+    assert type(subject.canonicalise(ChangingText("user/a.md"), SCOPES).rel) is str
+    raised(TypeError, subject.CanonicalPath("user", "").child, ChangingText("a.md"))
     raised(TypeError, type, "Another", (subject.CanonicalPath,), {"__init__": lambda *_: None})
     raised(FrozenInstanceError, setattr, path, "rel", outwards)
     raised(PathEscape, replace, path, rel=outwards)
-    path.__init__("user", outwards)  # It makes nothing.
+    path.__init__("user", outwards)  # It changes nothing.
     raised(TypeError, path.__setstate__, ["user", outwards])
     assert path == subject.CanonicalPath("user", "a.md")
     refused = raised(PathEscape, subject.CanonicalPath, "user", outwards)
@@ -160,13 +166,13 @@ def test_nobody_gets_hold_of_a_path_that_leads_outwards():
     assert not [each for each in seen if isinstance(each, subject.CanonicalPath) and hasattr(each, "rel")]
 
 
-def test_lengths_and_depth_are_bounded_in_bytes_at_exactly_the_limit():
+def test_length_and_depth_limits_are_exact_in_bytes():
     longest = "/".join(["b" * 254] * 4)
     for fits in ("a" * 255, "é" * 127, "/".join("d" * 8), "/".join("é" * 8), longest):
-        assert outcome(f"user/{fits}") == outcome(f"/memories/user/{fits}") == f"user/{fits}"
+        assert canonicalize(f"user/{fits}") == canonicalize(f"/memories/user/{fits}") == f"user/{fits}"
     deep = "/".join("d" * 9), "/".join("é" * 9)
     for over in ("a" * 256, "é" * 128, *deep, f"{longest}b", "/".join(["é" * 127] * 5)):
-        assert outcome(f"user/{over}") == "bad_name"
+        assert canonicalize(f"user/{over}") == "bad_name"
     for text in ("user/" + "a" * 5_000_000, "../" * 2_000_000, "\0" * 5_000_000):
         with pytest.raises(BadName) as caught:
             subject.canonicalise(text, SCOPES)
@@ -180,9 +186,9 @@ def test_lengths_and_depth_are_bounded_in_bytes_at_exactly_the_limit():
     | unsafe_paths()
 )
 @example("user/\udcff\u202e")
-def test_any_text_is_either_one_canonical_path_or_told_off_in_one_line(text):
-    told = outcome(text)
-    if told in {"bad_name", "refused"} or told.startswith("escape:"):
+def test_any_text_becomes_one_canonical_path_or_one_line_error(text):
+    result = canonicalize(text)
+    if result in {"bad_name", "refused"} or result.startswith("escape:"):
         return
     path = subject.canonicalise(text, SCOPES)
     assert path.scope in SCOPES
@@ -190,14 +196,14 @@ def test_any_text_is_either_one_canonical_path_or_told_off_in_one_line(text):
     assert os.path.normpath(path.text) == path.text
     assert path.text.isprintable()
     assert text in {path.text, f"/{path.text}", f"/memories/{path.text}"}
-    assert subject.fold(path.text) == "".join(map(subject.fold, path.text))  # As the prover reads.
+    assert subject.fold(path.text) == "".join(map(subject.fold, path.text))  # As the prover reads it.
     path.text.encode()
 
 
-def test_a_name_that_looks_harmless_is_let_in():
+def test_harmless_name_is_accepted():
     for name in ("a.md", "a...md", ".x.md", "日.md", "..x.md", "a.MD.md"):
         check_creatable(subject.CanonicalPath(Scope("user"), RelPath(f"t/{name}")))
-    assert {unicodedata.category(char)[0] for char in subject.CONFUSABLES} == {"M", "P", "S"}  # No letter.
+    assert {unicodedata.category(char)[0] for char in subject.CONFUSABLES} == {"M", "P", "S"}  # No letters.
 
 
 BAD_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
@@ -205,9 +211,9 @@ BAD_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
 
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("first", [*range(0, 0x32400, 0x4000), 0xE0000, 0xF0000, 0x10FFFF])
-def test_exactly_the_documented_characters_stand_in_a_name_and_fold_to_nothing_that_means_more(first):
-    """All that is assigned; the planes left out hold unassigned and private-use characters only."""
-    step = 4 if first == 0 else 1  # Those that are met most are all of ASCII, and a sample.
+def test_exactly_the_documented_characters_are_allowed(first):
+    """Covers all assigned characters; the other planes contain only unassigned and private-use ones."""
+    step = 4 if first == 0 else 1  # All of ASCII, which is most common, and a sample of the rest.
     for code in {*range(128), *range(first, min(first + 0x4000, 0x110000), step)}:
         char = chr(code)
         fine = (
@@ -228,17 +234,17 @@ SPELLINGS = (
 )
 
 
-def test_one_name_to_a_file_system_folds_alike_and_what_does_not_fold_letter_by_letter_is_refused():
-    """Only so can a prover read names by single letters and miss nothing."""
+def test_equal_names_fold_equally_and_other_folds_are_rejected():
+    """The prover reads names letter by letter and depends on this."""
     for spellings in SPELLINGS.split("|"):
         assert len({*map(subject.fold, spellings.split())}) == 1, spellings
     for name in ("H\u0331.md", "T\u0308.md", "W\u030a.md", "a/H\u0331/b.md"):
         with pytest.raises(BadName, match="change when case is ignored"):
             subject.canonicalise(f"user/{name}", SCOPES)
-        assert outcome(f"user/{subject.fold(name)}") == f"user/{subject.fold(name)}"
+        assert canonicalize(f"user/{subject.fold(name)}") == f"user/{subject.fold(name)}"
 
 
-# -- normal forms: no run of marks is long where they are made --
+# -- normal forms: long runs of marks are cut before they are normalized --
 
 MARKS = "\u0301\u0316\u0327\u0344\u0345\u05b0\u0f71\u0f73\u0f75\u0f81\u3099\uff9e\uff9f\U0001d165"
 TEXTS = st.text(st.sampled_from(f"ae \n-{MARKS}"), max_size=120) | st.text(max_size=40)
@@ -246,27 +252,27 @@ REAL = unicodedata.normalize
 
 
 def has_short_runs(text):
-    """Whether the characters that the text decomposes into hold no longer run of marks than some can make."""
+    """Return whether the decomposed text has no run of marks above the limit."""
     combining = "".join("x" if unicodedata.combining(part) else " " for part in REAL("NFKD", text))
-    return max(map(len, combining.split(" "))) <= 2 * normal_forms.MAX_MARKS  # Some marks are two.
+    return max(map(len, combining.split(" "))) <= 2 * normal_forms.MAX_MARKS  # Some marks decompose into two.
 
 
-def test_a_run_without_end_is_cut_before_it_is_normalised(monkeypatch):
+def test_endless_run_of_marks_is_cut_before_normalization(monkeypatch):
     seen = []
     monkeypatch.setattr(unicodedata, "normalize", lambda form, text: seen.append(text) or REAL(form, text))
     for marks in ("\u0301\u0316", "\u0301", "\u0f73\u0316", "\uff9e\u0316", "\u0344\u0316"):
         seen.clear()
         text = f"e{marks * 4_000} \u00e9"
-        outcome = normal_forms.normalised("NFKC", text)
+        normalized = normal_forms.normalised("NFKC", text)
         assert [has_short_runs(each) for each in seen] == [True]
-        assert outcome == normal_forms.normalised(
+        assert normalized == normal_forms.normalised(
             "NFKC", f"e{(marks * 4_000)[: normal_forms.MAX_MARKS]} \u00e9"
         )
         assert not normal_forms.is_normalised("NFKC", text)
 
 
 @given(text=TEXTS)
-def test_text_without_such_runs_is_normalised_as_unicode_says(text):
+def test_text_without_long_runs_is_normalized_like_unicode(text):
     for form in ("NFKC", "NFKD"):
         if normal_forms.overlong_run(text) is None:
             assert normal_forms.normalised(form, text) == REAL(form, text)
@@ -274,7 +280,7 @@ def test_text_without_such_runs_is_normalised_as_unicode_says(text):
         assert has_short_runs(normal_forms.normalised(form, text))
 
 
-def test_the_first_run_is_found_wherever_it_stands_and_a_name_that_holds_one_is_none():
+def test_overlong_run_is_found_at_any_position():
     fits, over = "\u0301" * normal_forms.MAX_MARKS, "\u0316" * (normal_forms.MAX_MARKS + 1)
     assert normal_forms.overlong_run(f"a{fits} {fits}-{fits}") is None
     assert normal_forms.overlong_run(f"a{fits} {'-' * 40}{over}b") == 1 + normal_forms.MAX_MARKS + 41

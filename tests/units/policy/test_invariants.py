@@ -1,4 +1,4 @@
-"""Sentences about a policy: each kind proved, refuted by the shortest path, and left open."""
+"""Invariants of a policy: each kind is proved, refuted by the shortest path, or undecided."""
 
 import random
 
@@ -15,72 +15,80 @@ from muniment.policy.load import ACTS, grants
 BOMB = [f"*-draft-{number}*.md" for number in range(60)]
 
 
-def findings(policy, **tables):
+def find_results(policy, **tables):
     return prove(read_invariants({"schema": "muniment-invariants/1", **tables}, "own"), policy)
 
 
-def status(policy, **tables):
-    (finding,) = findings(policy, **tables)
+def get_status(policy, **tables):
+    (finding,) = find_results(policy, **tables)
     return finding.status, *((each.act, each.path) for each in finding.witnesses)
 
 
-def never(*paths, verbs=("*",)):
+def make_rule(*paths, verbs=("*",)):
     return {"id": "n", "verbs": list(verbs), "paths": list(paths)}
 
 
-def implies(verbs, *others):
+def make_implies(verbs, *others):
     return {"implies": [{"id": "i", "verbs": verbs.split(), "then": list(others)}]}
 
 
-def apart(*sides):
+def make_apart(*sides):
     one, other = ({"verbs": [verb], "paths": [path]} for verb, path in sides)
     return {"apart": [{"id": "a", "one": one, "other": other}]}
 
 
 GUARDED = made([allow("/**", verbs=["list", "read", "modify"]), deny("MEMORY.md", verbs=["modify"])])
 PROVED = [
-    *({"never": [never("MEMORY.md", verbs=["modify"])]}, {"only": [never("/user/**", verbs=["create"])]}),
-    {"never": [never("memory.md", verbs=["create", "removal", "modify"])]},
-    *({"never": [never("/elsewhere/")]}, {"only": [never("/user/**", "/team-2/**")]}),
-    *(implies("modify removal", "read", "list"), implies("create", "*")),
-    *(apart(("create", "/**"), ("read", "/**")), apart(("read", "/**"), ("modify", "/*/MEMORY.md"))),
+    *(
+        {"never": [make_rule("MEMORY.md", verbs=["modify"])]},
+        {"only": [make_rule("/user/**", verbs=["create"])]},
+    ),
+    {"never": [make_rule("memory.md", verbs=["create", "removal", "modify"])]},
+    *({"never": [make_rule("/elsewhere/")]}, {"only": [make_rule("/user/**", "/team-2/**")]}),
+    *(make_implies("modify removal", "read", "list"), make_implies("create", "*")),
+    *(
+        make_apart(("create", "/**"), ("read", "/**")),
+        make_apart(("read", "/**"), ("modify", "/*/MEMORY.md")),
+    ),
 ]
 BROKEN = [
-    ({"never": [never("MEMORY.md", verbs=["read"])]}, ("read", "user/memory.md")),
-    ({"never": [never("memory?md")]}, ("list", "user/memory.md")),
-    ({"only": [never("/user/**")]}, ("list", "team-2/b")),
-    (implies("read", "modify"), ("read", "user/memory.md")),
-    (implies("read", "list", "modify"), ("read", "user/memory.md")),
-    (apart(("modify", "/team-2/**"), ("read", "/user/**")), ("modify", "team-2/b"), ("read", "user/a")),
+    ({"never": [make_rule("MEMORY.md", verbs=["read"])]}, ("read", "user/memory.md")),
+    ({"never": [make_rule("memory?md")]}, ("list", "user/memory.md")),
+    ({"only": [make_rule("/user/**")]}, ("list", "team-2/b")),
+    (make_implies("read", "modify"), ("read", "user/memory.md")),
+    (make_implies("read", "list", "modify"), ("read", "user/memory.md")),
+    (make_apart(("modify", "/team-2/**"), ("read", "/user/**")), ("modify", "team-2/b"), ("read", "user/a")),
 ]
 
 
-def test_an_invariant_is_proved_or_refuted_by_the_shortest_path():
+def test_invariant_is_proved_or_refuted_by_the_shortest_path():
     for tables in PROVED:
-        assert (status(GUARDED, **tables), tables) == (("proved",), tables)
+        assert (get_status(GUARDED, **tables), tables) == (("proved",), tables)
     judge = Judge(GUARDED)
     for tables, *expected in BROKEN:
-        is_broken, *found = status(GUARDED, **tables)
+        is_broken, *found = get_status(GUARDED, **tables)
         assert is_broken == "broken", tables
         assert [(act, len(path)) for act, path in found] == [(act, len(path)) for act, path in expected]
         assert all(grants(act, canonicalise(path, GUARDED.scopes), judge) for act, path in found)
 
 
-def test_invariants_are_answered_kind_by_kind_in_their_order_with_their_reason():
+def test_invariants_are_reported_in_order_with_their_reason():
     table = {"id": "b", "verbs": ["read"], "paths": ["/**"], "why": "said so"}
-    found = findings(GUARDED, only=[table], never=[never("x"), never("/team-3/")])
+    found = find_results(GUARDED, only=[table], never=[make_rule("x"), make_rule("/team-3/")])
     assert [(each.kind, each.status) for each in found[:2]] == [("never", "broken"), ("never", "proved")]
     assert found[2:] == (InvariantFinding("b", "only", "said so", "proved"),)
 
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("seed", range(15))
-def test_random_invariants_hold_on_random_paths_or_are_refuted_by_the_shortest(seed):
+def test_random_invariants_agree_with_random_paths(seed):
     rng = random.Random(f"invariants {seed}")
     names = ["".join(rng.choices(ALPHABET[:4] + ".", k=rng.choice((1, 1, 2)))) for _ in range(3)]
     policy = loaded(some_rules(rng, names)) or made([allow("/**", verbs=VERBS), deny("a?")])
     covered, matched = (some_pattern(rng, deny=kind, names=names) for kind in (True, False))
-    found = findings(policy, never=[never(covered)], only=[never(matched)], **implies("*", "read"))
+    found = find_results(
+        policy, never=[make_rule(covered)], only=[make_rule(matched)], **make_implies("*", "read")
+    )
     judge, trees, exact = Judge(policy), DenyPatterns([covered]), AllowPatterns([matched])
     breaks = (
         lambda path: trees.match(path.text, fold(path.text)),
@@ -98,33 +106,42 @@ def test_random_invariants_hold_on_random_paths_or_are_refuted_by_the_shortest(s
                 assert shortest is None or shortest <= len(path.text)
 
 
-def test_a_side_that_is_never_granted_is_enough_and_no_path_is_shown_that_is_not_granted(monkeypatch):
+def test_apart_is_proved_if_one_side_is_never_granted(monkeypatch):
     monkeypatch.setattr(Prover.__init__, "__kwdefaults__", {"exact": (), "trees": (), "work": 50_000})
     policy = made([allow("/user/*-x.md"), deny(*BOMB, "*x.md")])  # The other side costs too much.
-    assert status(policy, **apart(("create", "/user/a"), ("read", "/**"))) == ("proved",)
+    assert get_status(policy, **make_apart(("create", "/user/a"), ("read", "/**"))) == ("proved",)
     monkeypatch.undo()
     monkeypatch.setattr(Prover, "denied", lambda self, *_: self.tree(()))
-    assert status(made([allow("/user/a"), deny("a")]), never=[never("a")]) == ("undecided",)
+    assert get_status(made([allow("/user/a"), deny("a")]), never=[make_rule("a")]) == ("undecided",)
 
 
 UNFIT = [
     *(({"schema": "muniment-invariants/2"}, "schema"), ({"nevr": []}, "nevr"), ({"never": 1}, "never")),
-    *(({"never": [{**never("x"), "path": []}]}, "never.0.path"), ({"never": [never()]}, "never.0.paths")),
-    ({"never": [never("x", verbs=[])]}, "never.0.verbs"),
-    ({"never": [never("x", verbs=["scribble"])]}, "'scribble' is no verb"),
-    *(({"never": [{**never("x"), "id": "A b"}]}, "never.0.id"), ({"only": [never("/x/**")] * 257}, "only")),
+    *(
+        ({"never": [{**make_rule("x"), "path": []}]}, "never.0.path"),
+        ({"never": [make_rule()]}, "never.0.paths"),
+    ),
+    ({"never": [make_rule("x", verbs=[])]}, "never.0.verbs"),
+    ({"never": [make_rule("x", verbs=["scribble"])]}, "'scribble' is no verb"),
+    *(
+        ({"never": [{**make_rule("x"), "id": "A b"}]}, "never.0.id"),
+        ({"only": [make_rule("/x/**")] * 257}, "only"),
+    ),
     ({"apart": [{"id": "a", "one": 1, "other": 2}]}, "apart.0.one"),
 ]
 PATTERNS = [
-    *(({"never": [never("a[")]}, "E203", "own never[n]"), ({"only": [never("x")]}, "E205", "own only[n]")),
-    ({"never": [never("x" * 513)]}, "E202", "own never[n]"),
-    (apart(("read", "/**"), ("read", "!x")), "E203", "own apart[a]"),
+    *(
+        ({"never": [make_rule("a[")]}, "E203", "own never[n]"),
+        ({"only": [make_rule("x")]}, "E205", "own only[n]"),
+    ),
+    ({"never": [make_rule("x" * 513)]}, "E202", "own never[n]"),
+    (make_apart(("read", "/**"), ("read", "!x")), "E203", "own apart[a]"),
 ]
 
 
-def test_a_file_that_cannot_be_understood_is_refused_with_its_place():
+def test_invalid_invariants_file_is_rejected_with_its_position():
     right = {"schema": "muniment-invariants/1"}
-    for tables, code, told in (*((tables, "E150", told) for tables, told in UNFIT), *PATTERNS):
+    for tables, code, fragment in (*((tables, "E150", fragment) for tables, fragment in UNFIT), *PATTERNS):
         problem = refusal(read_invariants, right | tables, "own")
-        assert (problem.rule, told in str(problem)) == (code, True), tables
+        assert (problem.rule, fragment in str(problem)) == (code, True), tables
     assert "schema: Field required" in str(refusal(read_invariants, {}, "own"))

@@ -1,4 +1,4 @@
-"""Policies form a meet-semilattice on verdicts: combining and adding denies can only narrow."""
+"""Policies form a meet-semilattice on decisions: combining policies and adding denies can only narrow."""
 
 import json
 from operator import attrgetter
@@ -19,8 +19,8 @@ ALLOWS = ["/**", "/*/*.md", "/user/**/*.md", "/user/a.md", "/*/t/**", "/*/?.md"]
 DENIES = ["t/", "a.md", ".*", "/*/t/", "**", "A*", "/user/", "/*/t/b.md"]
 RELS = "a.md b.md A.md t/a.md t/b.md T/b.md t/u/c.md .x.md b.txt a.md/b.md"
 PATHS = [CanonicalPath(Scope(scope), RelPath(rel)) for scope in SCOPES for rel in RELS.split()]
-# What a policy may say of each, from loose to strict.
-TERMS = {
+# The options of a policy, from loose to strict.
+OPTIONS = {
     "limits.turns": [*range(6, 0, -1)],
     "confinement.require": [each.value for each in Enforcement][::-1],
     "confinement.on_escape": ["refuse", "abort"],
@@ -48,11 +48,11 @@ def rules(kind, paths):
 
 @st.composite
 def sources(draw):
-    """The parts of a policy file: head, lines of the root in any order, tables in any order."""
+    """Draw the parts of a policy file: head, root lines in any order, tables in any order."""
     head = f'schema = "muniment-policy/1"\nname = "{draw(st.sampled_from(["one", "two"]))}"\n'
-    said = {f"scopes.{name}.trust": list(Trust) for name in SCOPES if name == "user" or draw(st.booleans())}
-    said |= {name.replace("trust", "commit"): ["auto", "review"] for name in said} | TERMS
-    lines = [f"{name} = {json.dumps(draw(st.sampled_from(order)))}\n" for name, order in said.items()]
+    values = {f"scopes.{name}.trust": list(Trust) for name in SCOPES if name == "user" or draw(st.booleans())}
+    values |= {name.replace("trust", "commit"): ["auto", "review"] for name in values} | OPTIONS
+    lines = [f"{name} = {json.dumps(draw(st.sampled_from(order)))}\n" for name, order in values.items()]
     lines.append(f"content.reject = {draw(st.sampled_from(GATES))}\n")
     tables = [quota("q", max_files=draw(st.integers(1, 9)))]
     return head, lines, tables + draw(rules("allow", ALLOWS)) + draw(rules("deny", DENIES))
@@ -65,7 +65,7 @@ def build(source):
 POLICIES = sources().map(build)
 
 
-def grants(policy):
+def find_grants(policy):
     judge = Judge(policy)
     return {(verb, path) for verb in Verb for path in PATHS if judge.decide(verb, path) == Allow()}
 
@@ -74,14 +74,14 @@ def grants(policy):
 @pytest.mark.threat("T-POL-02", control="meets")
 @FEW
 @given(POLICIES, POLICIES, POLICIES)
-def test_a_meet_grants_and_says_exactly_what_is_stricter_and_is_proved_no_wider_than_either(a, b, c):
+def test_meet_is_the_strictest_of_both_and_never_wider(a, b, c):
     both = meet(a, b)
-    assert grants(both) == grants(a) & grants(b)
+    assert find_grants(both) == find_grants(a) & find_grants(b)
     assert [diff(one, both).verdict for one in (a, b)] == ["proved", "proved"]
     assert both.digest == meet(b, a).digest
     assert meet(both, c).digest == meet(a, meet(b, c)).digest
     assert meet(a, a) == a
-    for name, order in TERMS.items():
+    for name, order in OPTIONS.items():
         one, other, met = (attrgetter(name)(each) for each in (a, b, both))
         assert met == order[max(map(order.index, (one, other)))], name
     assert {*both.content.reject} == {*a.content.reject, *b.content.reject}
@@ -90,22 +90,22 @@ def test_a_meet_grants_and_says_exactly_what_is_stricter_and_is_proved_no_wider_
 @pytest.mark.threat("T-MEM-11", control="narrowed_writes")
 @FEW
 @given(POLICIES, st.sampled_from([*SCOPES, "unknown"]))
-def test_narrowing_writes_only_narrows_and_reads_stay(policy, scope):
+def test_narrowed_writes_only_narrow_and_keep_reads(policy, scope):
     narrowed = narrow_writes(policy, Scope(scope))
-    reading = {(verb, path) for verb, path in grants(policy) if verb in {Verb.LIST, Verb.READ}}
-    writing = {(verb, path) for verb, path in grants(policy) - reading if path.scope == scope}
-    assert grants(narrowed) == reading | writing
+    reading = {(verb, path) for verb, path in find_grants(policy) if verb in {Verb.LIST, Verb.READ}}
+    writing = {(verb, path) for verb, path in find_grants(policy) - reading if path.scope == scope}
+    assert find_grants(narrowed) == reading | writing
     assert narrow_writes(narrowed, Scope(scope)) == narrowed
 
 
 @pytest.mark.threat("T-POL-03", control="every_deny")
 @FEW
 @given(sources(), st.sampled_from(DENIES), VERBS, st.randoms(use_true_random=False))
-def test_adding_a_deny_never_grants_and_the_order_in_a_file_says_nothing(source, deny, verbs, rng):
+def test_added_deny_never_grants_and_file_order_is_irrelevant(source, deny, verbs, rng):
     head, lines, tables = source
     policy, more = build(source), build((head, lines, [*tables, rule("deny", "extra", verbs, [deny])]))
-    assert grants(more) <= grants(policy)
+    assert find_grants(more) <= find_grants(policy)
     narrowed = diff(policy, more)
     assert (narrowed.verdict, narrowed.widenings, narrowed.terms) == ("proved", (), ())
     shuffled = build((head, rng.sample(lines, len(lines)), rng.sample(tables, len(tables))))
-    assert (shuffled.digest, grants(shuffled)) == (policy.digest, grants(policy))
+    assert (shuffled.digest, find_grants(shuffled)) == (policy.digest, find_grants(policy))

@@ -1,4 +1,4 @@
-"""Where links lead beneath a root: as a table of shapes, and against the kernel over trees at random."""
+"""Link targets inside a root: as a table of shapes, and compared with the kernel on random trees."""
 
 import ctypes
 import errno
@@ -22,50 +22,50 @@ def path(rel):
     return CanonicalPath(Scope("user"), RelPath(rel))
 
 
-def led(rel, links):
-    """Where `rel` leads: its path, with a final slash where only a directory can stand."""
+def follow_links(rel, links):
+    """Return the path that `rel` leads to, with a final slash if only a directory is possible."""
     found = resolve(path(rel), links)
     return found.path.rel + ("/" if found.is_directory else "")
 
 
-def read(line):
-    """The links of `a -> b, c -> d`."""
+def parse_links(line):
+    """Parse the links of `a -> b, c -> d`."""
     return dict(link.split(" -> ") for link in line.split(", ")) if line else {}
 
 
 SHAPES = """
 no link: a.md = a.md | b.md -> c.md
 a file in a folder: l.md = topic/a.md | l.md -> topic/a.md
-seen from where it stands: t/l.md = t/a.md | t/l.md -> a.md
+relative to its folder: t/l.md = t/a.md | t/l.md -> a.md
 up and in again: t/l.md = a.md | t/l.md -> ../a.md
 a folder, and on: t/a.md = real/a.md | t -> real
 through the root: here/here/a.md = a.md | here -> .
 a chain: a.md = d.md | a.md -> b.md, b.md -> t/c.md, t/c.md -> ../d.md
-up from where it really stands: t/l.md = deep/a.md | t -> deep/er, deep/er/l.md -> ../a.md
+up from its real folder: t/l.md = deep/a.md | t -> deep/er, deep/er/l.md -> ../a.md
 up out of a folder that is a link: l.md = deep/a.md | l.md -> t/../a.md, t -> deep/er
-up out of what is no link: l.md = a.md | l.md -> t/../a.md
+up out of a missing folder: l.md = a.md | l.md -> t/../a.md
 empty and dot segments: l.md = t/a.md | l.md -> .//t/.///./a.md
 a final slash: l.md = a.md/ | l.md -> a.md/
 a final dot: l.md = t/ | l.md -> t/.
 a final step up: l.md = t/ | l.md -> t/u/..
-a final slash that only a link holds: l = a.md/ | l -> m/, m -> a.md
+a final slash only in a link: l = a.md/ | l -> m/, m -> a.md
 a name of another case: L.md = L.md | l.md -> a.md
 the deepest name there is: l.md = 1/2/3/4/5/6/7/f.md | l.md -> 1/2/3/4/5/6/7/f.md
-a name that is no link any more: t/l.md = t/l.md | t/l.md/x -> a.md
+a former link: t/l.md = t/l.md | t/l.md/x -> a.md
 the scope:  = / | l.md -> a.md
 a path without links: t/a.md = t/a.md |
 """
 FORTY = {str(n): str(n + 1) for n in range(MAX_LINKS_FOLLOWED)}
 
 
-def test_a_link_that_stays_beneath_the_root_is_resolved():
+def test_link_inside_the_root_is_resolved():
     for line in SHAPES.strip().splitlines():
         _, rel, expected, links = re.fullmatch(r"([^:]+): (\S*) = (\S+) \|(.*)", line).groups()
-        assert led(rel, read(links.strip())) == expected, line
-    assert led("0", FORTY) == str(MAX_LINKS_FOLLOWED)
-    assert led("l", {"l": "./" * (MAX_STEPS - 2) + "a.md"}) == "a.md"
+        assert follow_links(rel, parse_links(links.strip())) == expected, line
+    assert follow_links("0", FORTY) == str(MAX_LINKS_FOLLOWED)
+    assert follow_links("l", {"l": "./" * (MAX_STEPS - 2) + "a.md"}) == "a.md"
     with pytest.raises(PathEscape):
-        led("l", {"l": "./" * (MAX_STEPS - 1) + "a.md"})
+        follow_links("l", {"l": "./" * (MAX_STEPS - 1) + "a.md"})
 
 
 OUTSIDE = "/etc/passwd /srv/memory/user/a.md / //server/share /proc/self/cwd .. ../outside/secret.md"
@@ -74,13 +74,13 @@ CHAINS = """l -> t/../../a.md, t -> deep/er/..|l -> t/m, t/m -> /etc|l -> t/m, t
 l -> t/m, t/m -> ../l|l -> m/\udcff, m -> /"""
 ESCAPES = [
     *({"l": target} for target in ("", *f"{OUTSIDE} {LEAVING}".split())),
-    *map(read, CHAINS.replace("\n", "").split("|")),
+    *map(parse_links, CHAINS.replace("\n", "").split("|")),
     {"l": "0", **FORTY},
 ]
 
 
 @pytest.mark.threat("T-PATH-14", control="links_confined")
-def test_a_link_that_leaves_or_does_not_end_is_an_escape():
+def test_link_that_leaves_the_root_or_never_ends_is_an_escape():
     for links in ESCAPES:
         for rel in ("l", "l/a.md"):
             with pytest.raises(PathEscape) as caught:
@@ -94,51 +94,53 @@ BAD = [
 ]
 
 
-def test_a_link_to_what_has_no_name_here_is_a_bad_name_that_does_not_tell_it():
-    told = "user/t/l.md points to a name that is not allowed in this memory; use another file"
+def test_link_to_an_invalid_name_does_not_reveal_its_target():
+    message = "user/t/l.md points to a name that is not allowed in this memory; use another file"
     for target in BAD:
         with pytest.raises(BadName) as caught:
             resolve(path("t/l.md"), {"t/l.md": target})
-        assert (target, str(caught.value)) == (target, told)
+        assert (target, str(caught.value)) == (target, message)
 
 
-class Counted(dict):
-    """A map that counts how often it is asked, by how many bytes."""
+class CountingMap(dict):
+    """A map that counts its look-ups in bytes."""
 
-    asked = 0
+    bytes_requested = 0
 
     def get(self, key, default=None):
-        self.asked += len(key)
+        self.bytes_requested += len(key)
         return super().get(key, default)
 
 
-def test_a_planted_chain_of_endless_targets_costs_no_more_than_a_short_one():
-    """Each link leads on to the next one, and leaves 4 KiB of names to walk behind."""
+def test_chain_of_long_targets_is_bounded_in_cost():
+    """Each link leads to the next one and leaves 4 KiB of names to walk."""
     for piece in ("a/", "a/../", "./", "/"):
-        links = Counted({RelPath(f"l{n}"): f"l{n + 1}/" + piece * (4000 // len(piece)) for n in range(41)})
+        links = CountingMap(
+            {RelPath(f"l{n}"): f"l{n + 1}/" + piece * (4000 // len(piece)) for n in range(41)}
+        )
         with pytest.raises(PathEscape):
             resolve(path("l0"), links)
-        assert links.asked <= MAX_STEPS * MAX_STEPS * 2
+        assert links.bytes_requested <= MAX_STEPS * MAX_STEPS * 2
 
 
 # -- the kernel as the oracle ------------------------------------------------------------------------
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_BENEATH, _NO_MAGICLINKS, _NO_XDEV = 0x08, 0x02, 0x01
+_RESOLVE_BENEATH, _NO_MAGICLINKS, _NO_XDEV = 0x08, 0x02, 0x01
 
 
-class _How(ctypes.Structure):
+class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-def kernel(root, rel):
-    """What the kernel finds at `rel` beneath `root`, following links: a path, or an error number."""
-    how = _How(os.O_PATH | os.O_CLOEXEC, 0, _BENEATH | _NO_MAGICLINKS | _NO_XDEV)
+def resolve_by_kernel(root, rel):
+    """Return the path that the kernel finds at `rel` inside `root`, or an error number."""
+    how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_BENEATH | _NO_MAGICLINKS | _NO_XDEV)
     while True:
         fd = _LIBC.syscall(437, root, os.fsencode(rel) or b".", ctypes.byref(how), ctypes.sizeof(how))
         if fd >= 0:
             break
-        if ctypes.get_errno() != errno.EAGAIN:  # A rename anywhere disturbed the walk.
+        if ctypes.get_errno() != errno.EAGAIN:  # A concurrent rename disturbed the walk.
             return ctypes.get_errno()
     try:
         top, found = (Path(f"/proc/self/fd/{each}").readlink() for each in (root, fd))
@@ -162,7 +164,7 @@ ENDS = st.lists(st.sampled_from([f"/{name}" for name in NAMES[:-1]]), max_size=2
 
 
 def plant(base, wanted):
-    """The links of `wanted` that fit together, beneath `base`, and folders and files where there is room."""
+    """Create the links of `wanted` that fit together in `base`, and folders and files at free paths."""
     links = {}
     for rel, target in wanted:
         if not any(f"{rel}/".startswith(f"{each}/") or each.startswith(f"{rel}/") for each in links):
@@ -178,43 +180,43 @@ def plant(base, wanted):
 
 
 @given(wanted=LINKS, end=ENDS, is_simple=st.booleans())
-def test_what_the_kernel_finds_beneath_the_root_is_found_and_nothing_else(wanted, end, is_simple):
-    """Where no target steps up after a name, ours resolves exactly what the kernel finds."""
+def test_links_resolve_exactly_as_the_kernel_resolves_them(wanted, end, is_simple):
+    """If no target steps up after a name, both resolve to the same path."""
     if is_simple:
-        wanted = [(place, target) for place, target in wanted if not steps_up(target)]
+        wanted = [(place, target) for place, target in wanted if not has_inner_step_up(target)]
     with tempfile.TemporaryDirectory() as base:
         links, root = plant(base, wanted), os.open(base, os.O_PATH | os.O_DIRECTORY)
         try:
             for rel in (f"{link}{end}" for link in links):
-                compare(base, links, rel, kernel(root, rel), is_simple)
+                compare(base, links, rel, resolve_by_kernel(root, rel), is_simple)
         finally:
             os.close(root)
 
 
 def compare(base, links, rel, found, is_simple):
     try:
-        ours = resolve(path(rel), links)
+        resolved = resolve(path(rel), links)
     except PathEscape:
-        # Where a way that leads out first passes something that is missing, the kernel stops there.
+        # If a path leaves the root after a missing part, the kernel stops at the missing part.
         assert found in {errno.EXDEV, errno.ELOOP, errno.ENOENT, errno.ENOTDIR}
         return
     except BadName:
-        assert not isinstance(found, str)  # Nothing of a bad name is there, nor anything as deep.
+        assert not isinstance(found, str)  # No file with an invalid or too deep name exists.
         return
-    assert canonicalise(ours.path.text, [Scope("user")]) == ours.path
+    assert canonicalise(resolved.path.text, [Scope("user")]) == resolved.path
     if isinstance(found, str):
-        assert ours.path.rel == found
+        assert resolved.path.rel == found
         assert os.path.realpath(Path(base, rel)) == os.path.realpath(Path(base, found))
-        assert not ours.is_directory or Path(base, found).is_dir()
+        assert not resolved.is_directory or Path(base, found).is_dir()
         return
-    # Ours resolves and the kernel finds nothing: nothing of that kind is there, or the way passes
-    # through something missing and up again, which only a kernel can see (L2).
+    # Resolved here and not found by the kernel: the file does not exist, or the path passes through something
+    # missing and up again, which only a kernel can detect (L2).
     assert found in {errno.ENOENT, errno.ENOTDIR}
-    there = Path(base, ours.path.rel)
-    is_there = there.is_dir() if ours.is_directory else os.path.lexists(there)
+    there = Path(base, resolved.path.rel)
+    is_there = there.is_dir() if resolved.is_directory else os.path.lexists(there)
     assert not is_there or (not is_simple and any(".." in target for target in links.values()))
 
 
-def steps_up(target):
+def has_inner_step_up(target):
     names = [name for name in target.split("/") if name not in {"", "."}]
     return ".." in dropwhile("..".__eq__, names)

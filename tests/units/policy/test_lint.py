@@ -1,4 +1,4 @@
-"""Lint: files that do not load, hostile ones, and policies that do less or risk more than they seem."""
+"""Lint: files that do not load, hostile files, and policies that do less or risk more than they seem to."""
 
 import os
 
@@ -11,10 +11,12 @@ from muniment.lab.review import lint
 
 
 @pytest.fixture
-def found(tmp_path):
-    """What lint says of `own`, as (code, line); with `whole`, all of it; with `one`, the only finding."""
+def lint_own(tmp_path):
+    """Return a function that lints `own`: (code, line) pairs, the findings (`whole`), or the only finding
+    (`one`).
+    """
 
-    def found(body, *, extends=(), whole=False, one=False, mother=None):
+    def lint_own(body, *, extends=(), whole=False, one=False, mother=None):
         if mother is not None:
             extends = [write(tmp_path / "mother.toml", body=mother) and "./mother.toml"]
         findings = lint(write(tmp_path / "own.toml", body=body, extends=extends))
@@ -22,7 +24,7 @@ def found(tmp_path):
         assert not one or len(findings) == 1, findings
         return findings[0] if one else findings if whole else [(each.code, each.line) for each in findings]
 
-    return found
+    return lint_own
 
 
 # -- files that do not load -----------------------------------------------------------------------------
@@ -52,40 +54,41 @@ UNFIT = [
 ]
 
 
-def test_what_keeps_a_file_from_loading_is_told_with_its_line_and_what_to_write(found):
+def test_load_error_is_reported_with_line_and_fix(lint_own):
     for code, line, body, fix in UNFIT:
-        told = found(body, one=True)
-        assert (told.code, told.line, fix in told.fix, told.is_error) == (code, line, True, True)
+        finding = lint_own(body, one=True)
+        assert (finding.code, finding.line, fix in finding.fix, finding.is_error) == (code, line, True, True)
 
 
-def test_all_complaints_of_a_stage_are_told_at_once_in_the_order_of_lines(found):
+def test_all_errors_of_a_stage_are_reported_in_line_order(lint_own):
     tables = SCOPES + "[limits]\nturns = 7\nminutes = 1\n[[deny]]\npaths = ['a', 1]\n"
-    assert found(tables) == [("E110", 7), ("E101", 8), ("E103", 9), ("E103", 9), ("E104", 10)]
+    assert lint_own(tables) == [("E110", 7), ("E101", 8), ("E103", 9), ("E103", 9), ("E104", 10)]
     patterns = deny("b", "a[") + allow("x", "/no/**")
-    assert found(SCOPES + patterns) == [("E203", 9), ("E205", 13), ("E206", 13)]
-    assert found(SCOPES + deny("con", "a", "nul")) == [("E201", 9), ("E201", 9)]
+    assert lint_own(SCOPES + patterns) == [("E203", 9), ("E205", 13), ("E206", 13)]
+    assert lint_own(SCOPES + deny("con", "a", "nul")) == [("E201", 9), ("E201", 9)]
     tests = CHECK.format("read", "a.md", "deny") + CHECK.format("list", "a.md", "allow")
-    assert found(SCOPES + READS + tests) == [("E401", 10), ("E401", 14)]
+    assert lint_own(SCOPES + READS + tests) == [("E401", 10), ("E401", 14)]
     wrong = deny("/team/", "/user/x", "a[")
-    assert found(wrong, mother=SCOPES + READS) == [("E203", 7), ("E206", 7)]  # A parent declares the scopes.
+    # A parent declares the scopes.
+    assert lint_own(wrong, mother=SCOPES + READS) == [("E203", 7), ("E206", 7)]
 
 
-def test_a_complaint_in_a_parent_is_told_with_the_name_of_its_file(found, tmp_path):
+def test_error_in_a_parent_is_reported_with_its_file(lint_own, tmp_path):
     untrue = SCOPES + READS + CHECK.format("read", "a.md", "deny")
     bodies = {"E101": "colour = 1\n" + SCOPES, "E102": "= 3", "E203": SCOPES + deny("a["), "E401": untrue}
     for code, body in bodies.items():
-        told = found(SCOPES + TESTED, mother=body, one=True)
-        assert (told.code, told.where.startswith(str(tmp_path / "mother.toml"))) == (code, True)
+        finding = lint_own(SCOPES + TESTED, mother=body, one=True)
+        assert (finding.code, finding.where.startswith(str(tmp_path / "mother.toml"))) == (code, True)
 
 
-def test_what_a_file_extends_in_vain_or_cannot_be_read_is_a_finding_and_no_crash(found, tmp_path):
+def test_unresolved_or_unreadable_parent_is_a_finding(lint_own, tmp_path):
     for code, extends, fix in (
         *(("E120", "nobody", "correct the name"), ("E120", "./nobody.toml", "correct the name")),
         *(("E121", "./own.toml", "closes the cycle"), ("E111", "A b", "another name")),
         ("E127", "/etc/x.toml", "relative to the folder of this file"),
     ):
-        told = found(SCOPES, extends=[extends], one=True)
-        assert (told.code, fix in told.fix) == (code, True)
+        finding = lint_own(SCOPES, extends=[extends], one=True)
+        assert (finding.code, fix in finding.fix) == (code, True)
     (tmp_path / "folder.toml").mkdir()
     os.mkfifo(tmp_path / "fifo.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff")
@@ -96,81 +99,86 @@ def test_what_a_file_extends_in_vain_or_cannot_be_read_is_a_finding_and_no_crash
         assert [each.code for each in lint(name)] == [code], name
     never = rule("never", "x", ["read"], ["a/"])
     (tmp_path / "own.toml").write_text('schema = "muniment-invariants/1"\n' + never)
-    (told,) = lint(str(tmp_path / "own.toml"))  # A file of invariants is told apart from a policy.
-    assert (told.code, told.fix) == ("E105", "run: muniment policy prove FILE POLICY")
+    (finding,) = lint(str(tmp_path / "own.toml"))  # A file of invariants is recognized as such.
+    assert (finding.code, finding.fix) == ("E105", "run: muniment policy prove FILE POLICY")
 
 
-# -- what is hostile --------------------------------------------------------
+# -- hostile files --------------------------------------------------------
 
 
 HOSTILE = "\\u001b[2J\\u0007\\u202e\\nE999 forged"
 
 
-def test_nothing_that_a_hostile_file_holds_reaches_a_finding_as_it_is(found):
+def test_finding_never_contains_raw_text_of_a_hostile_file(lint_own):
     bodies = [
         *(f'"{HOSTILE}" = 1\n', f'[scopes]\n"{HOSTILE}" = {{}}\n', SCOPES + deny(HOSTILE)),
         *(SCOPES + f'[limits]\n"{HOSTILE}" = 1\n', SCOPES + f'[content]\nreject = ["{HOSTILE}"]\n'),
         *(SCOPES + deny("x", name=HOSTILE), SCOPES + deny("x", verbs=[HOSTILE])),
-        *(SCOPES + READS + CHECK.format(*asked, "allow") for asked in (("read", HOSTILE), (HOSTILE, "a"))),
+        *(
+            SCOPES + READS + CHECK.format(*arguments, "allow")
+            for arguments in (("read", HOSTILE), (HOSTILE, "a"))
+        ),
         *("x = " + each for each in ("[" * 3_000, "{a=" * 3_000, "9" * 5_000)),
     ]
-    cases = [found(body, whole=True) for body in bodies]
-    for findings in (*cases, found(SCOPES, extends=[f"./{HOSTILE}.toml"], whole=True)):
+    cases = [lint_own(body, whole=True) for body in bodies]
+    for findings in (*cases, lint_own(SCOPES, extends=[f"./{HOSTILE}.toml"], whole=True)):
         assert findings[0].is_error
         assert all((each.where + each.problem + each.fix).isprintable() for each in findings)
 
 
 @pytest.mark.parametrize("count", [12, pytest.param(256, marks=pytest.mark.slow)])
-def test_a_file_of_the_greatest_size_and_of_many_rules_is_examined(found, count):
+def test_largest_file_with_many_rules_is_examined(lint_own, count):
     too_many = [deny(f"x{n}/", verbs=["read"], name=f"d{n}") for n in range(257)]
     rules = "".join(too_many[:count])
     grown = SCOPES + TESTED + rules + "#" * (200_000 - len(rules)) + "\n"
-    assert {code for code, _ in found(grown)} <= {"I501", "W303", "W304"}
-    assert [code for code, _ in found(SCOPES + TESTED + "".join(too_many))] == ["E108"]
+    assert {code for code, _ in lint_own(grown)} <= {"I501", "W303", "W304"}
+    assert [code for code, _ in lint_own(SCOPES + TESTED + "".join(too_many))] == ["E108"]
 
 
 # -- rules that do less than they seem to ---------------------------------------------------------------
 
 
-def test_an_allow_pattern_that_matches_no_path_or_only_what_is_denied_is_told(found):
-    told = found(SCOPES + allow("/user/a.md", "/user/ /b") + CHECK.format("read", "a.md", "allow"), one=True)
-    assert (told.code, told.line, "'/user/ /b'" in told.problem) == ("W301", 9, True)
+def test_useless_allow_pattern_is_reported(lint_own):
+    finding = lint_own(
+        SCOPES + allow("/user/a.md", "/user/ /b") + CHECK.format("read", "a.md", "allow"), one=True
+    )
+    assert (finding.code, finding.line, "'/user/ /b'" in finding.problem) == ("W301", 9, True)
     denied = SCOPES + TESTED + deny("a/") + CHECK.format("read", "a/b", "deny")
-    assert found(denied + allow("/user/a/*", verbs=["read", "list"])) == [("W302", 22)]
+    assert lint_own(denied + allow("/user/a/*", verbs=["read", "list"])) == [("W302", 22)]
     for some_is_left in (["/user/a/*", "/user/b"], ["/user/*/c"]):
-        assert "W302" not in dict(found(denied + allow(*some_is_left)))
+        assert "W302" not in dict(lint_own(denied + allow(*some_is_left)))
 
 
-def test_a_deny_pattern_that_another_covers_for_every_verb_or_denies_nothing_granted_is_told(found, tmp_path):
+def test_redundant_deny_pattern_is_reported(lint_own, tmp_path):
     tested, checks = SCOPES + TESTED, CHECK.format("read", "a/b/c", "deny")
-    told = found(tested + deny("a/", "/user/a/b", verbs=["read"]) + checks, one=True)
-    assert (told.code, told.line, "'/user/a/b'" in told.problem) == ("W303", 17, True)
-    assert "not both" in told.fix
+    finding = lint_own(tested + deny("a/", "/user/a/b", verbs=["read"]) + checks, one=True)
+    assert (finding.code, finding.line, "'/user/a/b'" in finding.problem) == ("W303", 17, True)
+    assert "not both" in finding.fix
     both, listed = allow("/user/**", verbs=["read", "list"]), CHECK.format("list", "x", "deny")
     narrow = deny("x", verbs=["read"]) + deny("x", verbs=["read", "list"], name="e")
     writes = allow("/user/**", verbs=["modify"]) + CHECK.format("modify", "a", "allow")
-    kept = deny("kept/", verbs=["delete"]) + CHECK.format("removal", "kept/a", "deny")
+    kwargs = deny("kept/", verbs=["delete"]) + CHECK.format("removal", "kept/a", "deny")
     for body, expected in (
         (tested + deny("/user/b/", "/user/a/b", verbs=["read"]) + checks, []),
         (SCOPES + both + narrow + CHECK.format("read", "x", "deny") + listed, [("W303", 13)]),
         (tested + deny("x", verbs=["list"]) + listed, [("W304", 17)]),
         (tested + deny("x", verbs=["read"]) + listed, [("I501", 14)]),
         # Code may remove what may be modified.
-        *((SCOPES + writes + kept, []), (tested + kept, [("W304", 17)])),
+        *((SCOPES + writes + kwargs, []), (tested + kwargs, [("W304", 17)])),
     ):
-        assert found(body) == expected, body
-    (tmp_path / "policy.lock").write_text("")  # It does not count, nor do rules of a parent.
-    assert found(TESTED, mother=SCOPES + READS) == []
+        assert lint_own(body) == expected, body
+    (tmp_path / "policy.lock").write_text("")  # Locks and rules of a parent do not count.
+    assert lint_own(TESTED, mother=SCOPES + READS) == []
 
 
-# -- a child that asks for more than its parent ---------------------------------------------------------
+# -- a child that requests more than its parent ---------------------------------------------------------
 
 
 MOTHER = (
     '[scopes]\nuser = { trust = "workspace", commit = "review" }\n[limits]\nturns = 3\n[content]\n'
     "reject = ['ansi']\n" + READS + quota("q", "/user/**", max_files=7)
 )
-ASKS = [
+WIDER_CHILDREN = [
     (allow("/user/*", verbs=["list"]), 4, "requests list on user/"),
     (allow("/user/*", verbs=["read", "modify"]), 4, "requests modify on user/"),
     ("[scopes]\nuser = {}\nteam = {}\n", 6, "declares the scope 'team'"),
@@ -180,7 +188,7 @@ ASKS = [
     ("[content]\nreject = ['bidi']\n", 5, "is looser than in a parent; ansi, bidi applies"),
     (quota("q", "/user/a/**", max_files=8), 7, "max_files is looser than in a parent; 7 applies"),
 ]
-ASKS_NO_MORE = [
+EQUAL_CHILDREN = [
     *(allow("/user/*.md", "/*/a/*"), '[scopes]\nuser = { trust = "external" }\n'),
     '[scopes]\nuser = { trust = "workspace", commit = "review" }\n',
     *("[limits]\nturns = 3\nseconds = 9\n", "[content]\nreject = ['ansi', 'bidi']\n"),
@@ -188,13 +196,13 @@ ASKS_NO_MORE = [
 ]
 
 
-def test_e601_a_child_that_asks_for_more_is_told_where_and_no_other(found):
-    for body, line, problem in ASKS:
-        findings = found(body, mother=MOTHER, whole=True)
+def test_e601_child_that_requests_more_is_reported_with_its_line(lint_own):
+    for body, line, problem in WIDER_CHILDREN:
+        findings = lint_own(body, mother=MOTHER, whole=True)
         (finding,) = (each for each in findings if each.code == "E601")
         assert (finding.line, finding.problem.startswith(problem)) == (line, True), finding.problem
-    for body in ASKS_NO_MORE:
-        assert "E601" not in dict(found(body, mother=MOTHER)), body
+    for body in EQUAL_CHILDREN:
+        assert "E601" not in dict(lint_own(body, mother=MOTHER)), body
 
 
 # -- risks ----------------------------------------------------------------------------------------------
@@ -216,21 +224,21 @@ RISKS = [
 ]
 
 
-def test_a_policy_that_is_risky_is_told_where_and_what_a_child_inherits_is_its_risk_too(found):
+def test_risky_policy_is_reported_including_inherited_risk(lint_own):
     for code, line, body in RISKS:
-        told = found(body, one=True)
-        assert (told.code, told.line, told.is_error) == (code, line, False)
+        finding = lint_own(body, one=True)
+        assert (finding.code, finding.line, finding.is_error) == (code, line, False)
     unconfined = '[confinement]\nrequire = "none"\n'
-    assert found(unconfined + TESTED, mother=SCOPES + TESTED + unconfined) == [("W802", 5)]
-    assert found(DELETES, mother=SCOPES + allow("/user/*", verbs=["delete"])) == [("W801", 4)]
-    # W804 needs one run that reads the one and writes the other.
+    assert lint_own(unconfined + TESTED, mother=SCOPES + TESTED + unconfined) == [("W802", 5)]
+    assert lint_own(DELETES, mother=SCOPES + allow("/user/*", verbs=["delete"])) == [("W801", 4)]
+    # W804 needs one run that reads one scope and writes the other.
     for user, team in (["read"], ["read", "list"]), (["list", "create"], ["modify"]), (["read"], []):
         rules = allow("/user/*", name="u", verbs=user)
         rules += allow("/team/*", name="t", verbs=team) if team else ""
-        assert "W804" not in dict(found(TEAM + rules)), team
+        assert "W804" not in dict(lint_own(TEAM + rules)), team
 
 
-def test_what_the_prover_gives_up_on_is_not_reported(found, monkeypatch):
-    monkeypatch.setattr(subject, "Prover", lambda *args, **kept: Prover(*args, **kept, work=1))
+def test_undecided_proof_is_not_reported(lint_own, monkeypatch):
+    monkeypatch.setattr(subject, "Prover", lambda *args, **kwargs: Prover(*args, **kwargs, work=1))
     body = allow("/user/con", verbs=["read", "delete"]) + deny("x", verbs=["read"])
-    assert {code for code, _ in found(SCOPES + body)} == {"I501"}
+    assert {code for code, _ in lint_own(SCOPES + body)} == {"I501"}

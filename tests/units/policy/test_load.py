@@ -1,4 +1,4 @@
-"""Loading: any doubt means no policy, with a code, a place, and a reason."""
+"""Loading: in doubt no policy is loaded, and the error has a code, a position and a reason."""
 
 from dataclasses import replace
 
@@ -62,8 +62,8 @@ WHOLE = {
 }
 
 
-def wrong():
-    """Each file that is wrong in one way, with its code."""
+def iterate_invalid():
+    """Yield each file that is invalid in one way, with its code."""
     for line in WRONG.strip().splitlines():
         for row in line[5:].split(" | "):
             text = row.replace("]|", "]\n").replace(", R}", f", {R}}}").replace("A1023", "a" * 1_023)
@@ -75,8 +75,8 @@ def wrong():
 
 
 @pytest.mark.threat("T-POL-01", control="closed_tables")
-def test_a_file_that_is_wrong_in_one_way_does_not_load_and_is_told_off_in_our_words():
-    for expected, text in wrong():
+def test_invalid_file_is_rejected_with_its_code():
+    for expected, text in iterate_invalid():
         assert (code(parsed, text), text) == (expected, text)
     refused = refusal(parsed, f"{HEAD}limits.turns = true\n{SCOPES}")
     assert "pydantic" not in str(refused)
@@ -95,13 +95,13 @@ COMPLAINTS = [
 ]
 
 
-def test_a_complaint_names_the_place_and_what_to_do():
+def test_error_names_the_position_and_a_hint():
     for text, place, hint in COMPLAINTS:
         problem = refusal(parsed, HEAD + text)
         assert (problem.where, hint in problem.problem) == (place, True), text
 
 
-def test_what_a_file_leaves_out_is_never_unlimited_and_never_permissive():
+def test_missing_options_have_safe_defaults():
     policy, strict = parsed(HEAD + "[scopes]\nuser = {}\n"), load_policy("strict")
     assert policy.limits == strict.limits == decide.Limits()
     assert policy.content == strict.content == decide.Content(reject=decide.GATES)
@@ -115,12 +115,12 @@ def test_what_a_file_leaves_out_is_never_unlimited_and_never_permissive():
     assert [(terms.trust, terms.commit) for terms in policy.scope_terms] == [(Trust.EXTERNAL, "auto")]
     assert [each.id for each in policy.quotas] == ["default"]
     policy = parsed(HEAD + '[scopes]\nuser = { trust = "owner" }\nproject = { commit = "review" }\n')
-    told = {name: (policy.trust_of(name), policy.commit_of(name)) for name in ("user", "project", "team")}
+    options = {name: (policy.trust_of(name), policy.commit_of(name)) for name in ("user", "project", "team")}
     review = (Trust.EXTERNAL, "review")  # `team` is not declared.
-    assert told == {"user": (Trust.OWNER, "auto"), "project": review, "team": review}
+    assert options == {"user": (Trust.OWNER, "auto"), "project": review, "team": review}
 
 
-def test_a_retention_is_a_number_of_days_or_never_and_what_is_no_policy_is_none_to_a_worker():
+def test_retention_is_days_or_never_and_invalid_text_is_e105():
     for days, written in ("never", '"never"'), (1, 1), (36_500, 36_500):
         policy = parsed(f"{HEAD}{SCOPES}[retention]\ndefault = {written}\nuntrusted = {written}\n")
         expected = Retention(default=days, untrusted=days)
@@ -131,7 +131,7 @@ def test_a_retention_is_a_number_of_days_or_never_and_what_is_no_policy_is_none_
 
 
 @pytest.mark.threat("T-POL-01", control="inline_tests")
-def test_an_inline_test_that_fails_is_e401_and_one_of_a_parent_is_run_against_the_parent():
+def test_failing_inline_test_is_e401():
     good = CHECK.format("read", "../a.md", "deny") + CHECK.format("read", "a.md", "allow")
     parsed(HEAD + SCOPES + READ + good)
     for at, turned in (1, good.replace("deny", "allow")), (2, good.replace("allow", "deny")):
@@ -141,7 +141,7 @@ def test_an_inline_test_that_fails_is_e401_and_one_of_a_parent_is_run_against_th
     assert refusal(parsed, named("own", "", ["m"]), m=wrong).where == "m test 1"
 
 
-def test_the_digest_ignores_words_for_people_and_nothing_else():
+def test_digest_ignores_descriptions_and_nothing_else():
     base = HEAD + SCOPES + '[[deny]]\nid = "d"\nverbs = ["*"]\npaths = ["x"]\n'
     digest = parsed(base).digest
     same = [
@@ -165,18 +165,18 @@ def test_the_digest_ignores_words_for_people_and_nothing_else():
     assert parsed(base).label == f"own@{digest[:8]}"
 
 
-def test_a_child_cannot_grant_what_its_parent_does_not_and_grants_nothing_of_itself():
+def test_child_grants_only_what_its_parent_also_grants():
     parent = named("mother", SCOPES + READ.replace("/**", "/user/a.md"))
     wide = allow("/**", verbs=["read", "delete"]) + "[limits]\nturns = 6\n"
     policy, bare = (parsed(named("own", body, ["mother"]), mother=parent) for body in (wide, ""))
     one, other = (canonicalise(f"user/{name}.md", policy.scopes) for name in "ab")
-    judge, asked = Judge(policy), [(Verb.READ, one), (Verb.READ, other), (Verb.DELETE, one)]
-    assert [judge.allows(*what) for what in asked] == [True, False, False]
+    judge, requests = Judge(policy), [(Verb.READ, one), (Verb.READ, other), (Verb.DELETE, one)]
+    assert [judge.allows(*what) for what in requests] == [True, False, False]
     assert not Judge(bare).allows(Verb.READ, one)
     assert policy.name == "own"
 
 
-def test_a_parent_reached_twice_is_one_layer_and_cycles_endless_lines_strangers_and_false_names_do_not_load():
+def test_family_shapes_load_once_or_fail_with_their_code():
     line = {f"p{n}": named(f"p{n}", SCOPES, [f"p{n + 1}"] if n < 7 else []) for n in range(8)}
     for expected, parent, texts in (
         *(("E121", "own", {}), ("E121", "b", {"b": named("b", SCOPES, ["own"])})),
@@ -190,17 +190,19 @@ def test_a_parent_reached_twice_is_one_layer_and_cycles_endless_lines_strangers_
 
 
 @pytest.mark.threat("T-POL-04", control="shipped_names")
-def test_a_shipped_name_cannot_be_shadowed_and_a_missing_policy_is_told_from_a_missing_file(tmp_path):
-    mine = str(tmp_path / "mine.toml")
+def test_package_policy_name_cannot_be_shadowed(tmp_path):
+    own_file = str(tmp_path / "mine.toml")
     (tmp_path / "mine.toml").write_text(named("mine", READ, ["strict"]))
     assert [code(load_policy, name) for name in ("mine", "No Such\nName")] == ["E120", "E111"]
     assert code(load_policy, "other", policies_dir=tmp_path) == "E120"
     assert code(load_policy, str(tmp_path / "other.toml")) == "E100"
     (tmp_path / "strict.toml").write_text(named("strict", SCOPES + READ))
-    assert {code(load_policy, name, policies_dir=tmp_path) for name in ("strict", "mine", mine)} == {"E124"}
+    assert {code(load_policy, name, policies_dir=tmp_path) for name in ("strict", "mine", own_file)} == {
+        "E124"
+    }
 
 
-# -- what `[[test]]` can ask of a policy --
+# -- requests that `[[test]]` can make of a policy --
 
 WRITE = rule("allow", "w", ["read", "create", "modify"], ["/user/**"])
 KEEP = rule("deny", "keep", ["delete"], ["kept/"])
@@ -209,16 +211,18 @@ QUOTAS += quota("small", "/user/small/**", max_file_bytes=40, max_files=20)
 QUOTAS += quota("elsewhere", "/user/other/**", max_file_bytes=1)
 
 
-def answers(body, verb, path, **sizes):
-    """What the policy answers: the expectations with which it loads."""
-    said = "".join(f"{key} = {size}\n" for key, size in sizes.items())
-    bodies = (CHECK.replace("user/{}", "{}").format(verb, path, each) + said for each in ("allow", "deny"))
-    told = [code(parsed, named("own", SCOPES + body + check)) for check in bodies]
-    assert {*told} == {None, "E401"}
-    return "deny" if told[0] else "allow"
+def get_answer(body, verb, path, **sizes):
+    """Return the answer of the policy: the expectation with which it loads."""
+    sizes_toml = "".join(f"{key} = {size}\n" for key, size in sizes.items())
+    bodies = (
+        CHECK.replace("user/{}", "{}").format(verb, path, each) + sizes_toml for each in ("allow", "deny")
+    )
+    codes = [code(parsed, named("own", SCOPES + body + check)) for check in bodies]
+    assert {*codes} == {None, "E401"}
+    return "deny" if codes[0] else "allow"
 
 
-ASKED = """
+REQUESTS = """
 allow: read user/a.md|read /memories/user/a.md|create user/a.md|modify user/a.txt|removal user/a.md
 allow: read user/kept/a.md
 deny: list user/a.md|create user/a.txt|delete user/a.md|removal user/kept/a.md|removal user/../a.md
@@ -227,58 +231,58 @@ deny: read /etc/passwd|read team/a.md|read user|read user/a:b.md|read user/a\\u0
 """
 
 
-def test_a_test_is_answered_as_a_request_of_the_model_or_a_removal_by_code_would_be():
-    for line in ASKED.strip().splitlines():
+def test_inline_test_is_answered_like_a_real_request():
+    for line in REQUESTS.strip().splitlines():
         expected, _, rows = line.partition(": ")
-        told = {row: answers(WRITE + KEEP, *row.partition(" ")[::2]) for row in rows.split("|")}
-        assert told == dict.fromkeys(told, expected)
+        answers = {row: get_answer(WRITE + KEEP, *row.partition(" ")[::2]) for row in rows.split("|")}
+        assert answers == dict.fromkeys(answers, expected)
 
 
-def test_the_bound_itself_is_allowed_and_one_more_is_not_and_the_smallest_quota_counts():
+def test_quota_bound_is_inclusive_and_the_smallest_quota_counts():
     for path, key, bound in (
         *(("user/a.md", "file_bytes", 100), ("user/a.md", "files", 10), ("user/a.md", "total_bytes", 500)),
         *(("user/small/a.md", "file_bytes", 40), ("user/small/a.md", "files", 10)),
         ("user/other/a.md", "file_bytes", 1),
     ):
         for verb in ("create", "modify"):
-            told = [answers(WRITE + QUOTAS, verb, path, **{key: size}) for size in (bound, bound + 1)]
-            assert told == ["allow", "deny"], (path, key)
+            answers = [get_answer(WRITE + QUOTAS, verb, path, **{key: size}) for size in (bound, bound + 1)]
+            assert answers == ["allow", "deny"], (path, key)
 
 
-# -- a deny rule that does nothing is found, whatever makes it do nothing --
+# -- ineffective deny rules are found for any reason --
 
-# Patterns of the dialect that no canonical path can match.
+# Patterns of the dialect that match no canonical path.
 SILENT = """a.|con|aux.*|LPT1/|..|/user/.|/user/...|a./x| ?|\u2044*|com1.txt|?./|/user/a/b/c/d/e/f/g/h/i|
 /user/a/b/c/d/e/f/g/h/|H\u0331/\u2044|e/?. |/**/nul.md|a/.."""
 
 
 @pytest.fixture(autouse=True)
-def forgotten(monkeypatch):
-    """Every test begins with no policy known to pass."""
+def clear_passed(monkeypatch):
+    """Start every test without cached results."""
     monkeypatch.setattr(load, "_passed", {})
 
 
-def with_denies(*patterns, verbs=("modify",), name="d"):
-    """A policy that `load` may refuse, built beside it."""
+def make_denies(*patterns, verbs=("modify",), name="d"):
+    """Build a policy that `load` may reject, without loading it."""
     denying = Rule(id=name, verbs=tuple(map(Verb, verbs)), paths=patterns)
     layer = decide.Layer(name="own", allow=(), deny=(denying,))
     return replace(changed.made([changed.allow("/**")]), layers=(layer,))
 
 
-def test_a_pattern_that_no_path_can_match_is_silent_and_any_name_of_a_rule_is_fine(monkeypatch):
+def test_deny_pattern_that_matches_no_path_is_a_defect(monkeypatch):
     long = ("x" * 256, "*" + "x" * 256, "\xe9" * 128)
     for pattern in (*SILENT.replace("\n", "").split("|"), *long):
-        told = "matches no path that the name grammar allows; correct or remove it"
-        assert list(defects(with_denies(pattern))) == [PatternDefect("deny", "d", pattern, "E201", told)]
-    assert list(defects(with_denies("b", name="default"))) == []
+        reason = "matches no path that the name grammar allows; correct or remove it"
+        assert list(defects(make_denies(pattern))) == [PatternDefect("deny", "d", pattern, "E201", reason)]
+    assert list(defects(make_denies("b", name="default"))) == []
     monkeypatch.setattr(Judge, "_denied", lambda *_: None)
     monkeypatch.setattr(load, "_passed", {})
-    assert len(list(defects(with_denies("b", name="default")))) == 1
+    assert len(list(defects(make_denies("b", name="default")))) == 1
 
 
-def test_only_so_many_policies_that_passed_are_kept_in_mind(monkeypatch):
+def test_cache_of_passed_policies_is_bounded(monkeypatch):
     monkeypatch.setattr(load, "MAX_KNOWN", 2)
-    policies = [with_denies(pattern) for pattern in "bcd"]
+    policies = [make_denies(pattern) for pattern in "bcd"]
     assert [list(defects(each)) for each in policies] == [[], [], []]
     assert list(load._passed) == [each.digest for each in policies[1:]]
 
@@ -290,7 +294,7 @@ MEMORY.md user/memory.md|.* user/.a|* user/a|** user/a|/** user/a|user user/a|te
 /user/a/b/c/d/e/f/g/h user/a/b/c/d/e/f/g/h"""
 
 
-def test_what_a_pattern_is_tried_with_is_the_shortest_path_that_it_matches():
+def test_sample_of_a_pattern_is_its_shortest_match():
     long = "x" * 254
     for row in (*TRIED.replace("\n", "").split("|"), f"{long}* user/{long}"):
         pattern, path = row.split()
@@ -298,15 +302,17 @@ def test_what_a_pattern_is_tried_with_is_the_shortest_path_that_it_matches():
         assert DenyPatterns((pattern,)).match(path, fold(path))
 
 
-def test_a_pattern_that_does_not_fire_for_one_verb_is_told_and_does_not_load(monkeypatch):
+def test_pattern_that_fails_for_one_verb_is_reported(monkeypatch):
     real = Judge._denied
-    monkeypatch.setattr(Judge, "_denied", lambda *asked: None if asked[1] == Verb.READ else real(*asked))
-    found = list(defects(with_denies("b", "c/", verbs=("modify", "read"))))
+    monkeypatch.setattr(
+        Judge, "_denied", lambda *requests: None if requests[1] == Verb.READ else real(*requests)
+    )
+    found = list(defects(make_denies("b", "c/", verbs=("modify", "read"))))
     assert found == [
         PatternDefect("deny", "d", pattern, "E201", f"does not deny user/{path} for read")
         for pattern, path in (("b", "b"), ("c/", "c/a"))
     ]
-    for _ in range(2):  # It is not known to pass when it is tried again.
+    for _ in range(2):  # It is not cached as passed when it is checked again.
         problem = refusal(parsed, named("own", SCOPES + deny("b", verbs=["modify", "read"])))
         assert "pattern 'b' does not deny user/b for read" in problem.problem
         assert (problem.rule, problem.where, problem.line) == ("E201", "own deny[d]", 9)

@@ -1,4 +1,4 @@
-"""Names that are taken for ours or for instruction files of other agents, and honest names beside them."""
+"""Names that look like reserved names or instruction files of other agents, and honest names."""
 
 import json
 import tomllib
@@ -20,13 +20,13 @@ SWAPS = json.loads((FACTS / "lookalikes.json").read_text())
 STRICT = load_policy("strict")
 
 
-def written(path):
+def call_write(path):
     bench = Workbench(STRICT, ("user", "project"), {}, must_read=False)
     return bench.call("write_file", {"path": path, "content": "x\n"})
 
 
-def lookalikes(name):
-    """One character of a name swapped, widened, or white space beside it."""
+def iterate_lookalikes(name):
+    """Yield the name with one character swapped or widened, or with white space added."""
     for at, char in enumerate(name):
         wide = chr(ord(char) + 0xFEE0) if char.isalpha() else ""
         yield from (name[:at] + other + name[at + 1 :] for other in SWAPS.get(char, "") + wide)
@@ -35,29 +35,29 @@ def lookalikes(name):
 
 
 @pytest.mark.threat("T-PATH-15", control="lookalike_names")
-def test_nothing_is_created_beside_ours_that_looks_like_it():
-    others = {other for name in NAMES for other in {*lookalikes(name)} - {name}}
+def test_lookalike_of_a_reserved_name_is_never_created():
+    others = {other for name in NAMES for other in {*iterate_lookalikes(name)} - {name}}
     paths = [f"user/{each}" if each.lower().endswith(".md") else f"user/{each}/a.md" for each in others]
     assert len(paths) >= 800
-    assert [path for path in paths if written(path).verdict == "allow"] == []
+    assert [path for path in paths if call_write(path).verdict == "allow"] == []
 
 
 @pytest.mark.threat("T-PATH-16", control="instruction_files")
-def test_no_instruction_file_of_another_agent_is_written_in_any_case_of_letters():
+def test_instruction_file_of_another_agent_is_never_written():
     for name in NAMES:
         for path in (f"user/{name}", f"project/t/{name.lower()}"):
             if path.endswith(".md"):
-                assert (written(path).verdict, written(path).code) == ("deny", "refused"), path
+                assert (call_write(path).verdict, call_write(path).code) == ("deny", "refused"), path
 
 
-def test_the_policies_and_the_titles_know_every_name_of_the_table():
+def test_policies_and_titles_contain_every_reserved_name():
     for policy in ("strict", "ceiling"):
         rules = tomllib.loads(files("muniment.policies").joinpath(f"{policy}.toml").read_text())["deny"]
         patterns = [pattern.strip("/*") for rule in rules for pattern in rule["paths"]]
         assert set(NAMES) <= {pattern.removeprefix("index") or "index" for pattern in patterns}, policy
     stems = {name.removesuffix(".md").lower() for name in NAMES if "." not in name.removesuffix(".md")}
     assert stems - {"pinned"} <= RESERVED_STEMS
-    chars = "".join(tables()["confusables"].values())  # One twice would be a line that is never read.
+    chars = "".join(tables()["confusables"].values())  # A duplicate would be a line without effect.
     assert len(set(chars)) == len(chars) > 300
 
 
@@ -65,6 +65,6 @@ HONEST = """memories.md память.md индекс.md μνήμη.md agents-of-
 pins.md クロード.md skills.md Индия.md"""
 
 
-def test_an_honest_name_is_let_in():
+def test_honest_name_is_accepted():
     for name in HONEST.split():
-        assert (segment_problem(name), written(f"user/{name}").verdict) == (None, "allow"), name
+        assert (segment_problem(name), call_write(f"user/{name}").verdict) == (None, "allow"), name

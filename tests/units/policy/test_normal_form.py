@@ -1,4 +1,4 @@
-"""The normal form: a policy is its text, which is read to the letter or not at all."""
+"""The normal form: a policy is its text, which is parsed exactly or rejected."""
 
 import hashlib
 import subprocess
@@ -23,22 +23,22 @@ STRICT = load_policy("strict")
 (LAYER,) = STRICT.layers
 
 
-def parts(policy):
-    """All that a policy holds, the order of its scopes aside."""
-    held = {field.name: getattr(policy, field.name) for field in fields(policy)}
-    return held | {"scope_terms": {*policy.scope_terms}}
+def get_parts(policy):
+    """Return all values of a policy, without the order of its scopes."""
+    values = {field.name: getattr(policy, field.name) for field in fields(policy)}
+    return values | {"scope_terms": {*policy.scope_terms}}
 
 
 @given(policies(), policies())
-def test_what_is_read_is_the_policy_in_all_its_parts(one, other):
+def test_parsed_text_equals_the_policy_in_all_parts(one, other):
     one, other = parsed(one), parsed(other)
     for policy in (one, meet(one, other), narrow_writes(meet(one, other), Scope("user"))):
         copy = parse(policy.text, policy.name)
-        assert parts(copy) == parts(policy)
+        assert get_parts(copy) == get_parts(policy)
         assert (copy, hash(copy), copy.digest) == (policy, hash(policy), policy.digest)
 
 
-def test_the_text_is_a_line_for_each_fact_in_order_and_the_digest_is_its_sha_256():
+def test_text_has_one_line_per_value_and_a_sha256_digest():
     assert parsed(named("own", SMALL)).text.splitlines() == [FORM, *EXPECTED.strip().splitlines()]
     for policy in map(load_policy, SHIPPED):
         head, *lines, end = policy.text.split("\n")
@@ -89,13 +89,13 @@ scope\tuser\ttrust\towner
 """
 
 
-def test_order_and_repetition_say_nothing():
+def test_order_and_repetition_are_irrelevant():
     rules = [replace(rule, verbs=rule.verbs[::-1] * 2, paths=rule.paths[::-1] * 2) for rule in LAYER.deny]
-    again = Layer(LAYER.name, LAYER.allow[::-1], (*rules, *LAYER.deny)[::-1])
+    reversed_layer = Layer(LAYER.name, LAYER.allow[::-1], (*rules, *LAYER.deny)[::-1])
     turned = replace(
         STRICT,
         scope_terms=STRICT.scope_terms[::-1],
-        layers=(again, LAYER, again),
+        layers=(reversed_layer, LAYER, reversed_layer),
         quotas=STRICT.quotas * 2,
         content=replace(STRICT.content, reject=STRICT.content.reject[::-1] * 2),
     )
@@ -104,7 +104,7 @@ def test_order_and_repetition_say_nothing():
     assert replace(STRICT, layers=(replace(LAYER, deny=(*LAYER.deny, *empty)),)) == STRICT
 
 
-def test_layers_and_quotas_of_one_name_stay_apart_and_one_without_rules_is_told():
+def test_layers_and_quotas_of_one_name_are_kept_separate():
     own, user, project = Layer("own", (), ()), *(narrow_writes(STRICT, Scope(each)) for each in STRICT.scopes)
     both = meet(meet(user, project), replace(STRICT, layers=(own,)))
     assert [layer.name for layer in both.layers] == ["own", "request", "request", "strict"]
@@ -119,7 +119,7 @@ def test_layers_and_quotas_of_one_name_stay_apart_and_one_without_rules_is_told(
     assert len({STRICT.digest, user.digest, project.digest, both.digest, small.digest}) == 5
 
 
-# Each puts something else for a piece of a good text: none of them is a text that any policy has.
+# Each replaces a part of a valid text: no policy has the result.
 SLIPS = [
     *(
         (f"{FORM}\n", each)
@@ -145,7 +145,7 @@ SLIPS = [
         (piece, piece * 2)
         for piece in ("limits\tturns\t6\n", "layer\tstrict\t1\n", "content\treject\tansi\n")
     ),
-    ("layer\tstrict\t1\tdeny\tpinned\tcreate\tpinned/\n", ""),  # What is left is no rule.
+    ("layer\tstrict\t1\tdeny\tpinned\tcreate\tpinned/\n", ""),  # The remainder is not a rule.
     ("limits\tturns\t6\n", "limits\tturns\t5\nlimits\tturns\t6\n"),
     ("limits\tturns\t6\n", "limits\tmore\t6\nlimits\tturns\t6\n"),
     ("content\treject\tansi\n", "content\treject\tansi\ncontent\treject\thtml\n"),
@@ -156,7 +156,7 @@ SLIPS = [
 ]
 
 
-def test_a_text_that_no_policy_has_is_refused():
+def test_text_of_no_policy_is_rejected():
     for old, new in SLIPS:
         text = STRICT.text.replace(old, new)
         assert (text != STRICT.text, code(parse, text, "strict")) == (True, "E105"), (old, new)
@@ -172,20 +172,20 @@ def test_a_text_that_no_policy_has_is_refused():
     st.text(max_size=2) | st.sampled_from("\t\n 0129ae/*."),
     st.booleans(),
 )
-def test_a_changed_text_is_refused_or_is_that_of_another_policy(at, put, keeps):
-    text = STRICT.text[:at] + put + STRICT.text[at + (0 if keeps else 1) :]
+def test_changed_text_is_rejected_or_another_policy(at, put, is_inserted):
+    text = STRICT.text[:at] + put + STRICT.text[at + (0 if is_inserted else 1) :]
     if code(parse, text, "strict") != "E105":
         policy = parse(text, "strict")
         assert (policy.text, policy == STRICT) == (text, text == STRICT.text)
 
 
-def test_what_no_text_could_say_or_no_limit_bounds_is_no_policy():
-    def layered(name, rule_id, path):
+def test_invalid_policy_objects_are_rejected():
+    def make_layers(name, rule_id, path):
         return (Layer(name, (), (Rule(rule_id, (Verb.READ,), (path,)),)),)
 
     for expected, terms in (
-        *(("E111", {"layers": layered(*each)}) for each in (("a\tb", "d", "x"), ("a", "d\n", "x"))),
-        *(("E111", {"layers": layered("a", "d", each)}) for each in ("x\ty", "x\n", "\udc80", "\u202e")),
+        *(("E111", {"layers": make_layers(*each)}) for each in (("a\tb", "d", "x"), ("a", "d\n", "x"))),
+        *(("E111", {"layers": make_layers("a", "d", each)}) for each in ("x\ty", "x\n", "\udc80", "\u202e")),
         *(("E108", {each: ()}) for each in ("layers", "quotas")),
         ("E108", {"scope_terms": STRICT.scope_terms * 2}),
         *(("E110", {"limits": Limits(turns=each)}) for each in (0, 7, -1)),
@@ -199,8 +199,8 @@ def test_what_no_text_could_say_or_no_limit_bounds_is_no_policy():
     assert isinstance(replace(STRICT, scope_terms=()), Policy)  # It grants nothing.
 
 
-def test_to_read_a_policy_and_decide_by_it_takes_the_standard_library_alone():
-    told = """
+def test_parsing_and_deciding_need_only_the_standard_library():
+    script = """
 import sys
 from muniment.kernel.decide import Judge, parse
 from muniment.kernel.names import Verb
@@ -210,7 +210,7 @@ assert Judge(policy).allows(Verb.READ, canonicalise("user/a.md", policy.scopes))
 heavy = {"pydantic", "pydantic_core", "pathspec", "re2"} & {*sys.modules}
 print(policy.digest, *heavy)
 """
-    command = [sys.executable, "-W", "ignore", "-c", told]
+    command = [sys.executable, "-W", "ignore", "-c", script]
     done = subprocess.run(command, input=STRICT.text, capture_output=True, text=True, check=False, timeout=50)
     assert done.stdout.split() == [STRICT.digest], done.stderr
 
@@ -218,7 +218,7 @@ print(policy.digest, *heavy)
 # -- a second opinion --
 
 
-def test_a_pattern_that_pathspec_reads_otherwise_does_not_load_and_is_told_with_its_line(monkeypatch):
+def test_pattern_that_pathspec_reads_differently_does_not_load(monkeypatch):
     body = SMALL + '[[allow]]\nid = "a"\nverbs = ["read"]\npaths = ["/user/*.md"]\n' + quota("q", "/user/**")
     lines = named("own", body).splitlines()
     for line, kind in (("b/", "deny[d]"), ("/user/*.md/%", "allow[a]"), ("/user/**/*/%", "quota[q]")):
@@ -236,7 +236,7 @@ def test_a_pattern_that_pathspec_reads_otherwise_does_not_load_and_is_told_with_
     parsed(named("own", body))
 
 
-def test_where_a_policy_passed_before_pathspec_is_not_asked_again(monkeypatch):
+def test_pathspec_is_not_called_for_a_cached_policy(monkeypatch):
     text = named("own", SMALL + denying("c", name="e"))
     digest = parsed(text).digest
     monkeypatch.setitem(sys.modules, "pathspec", None)

@@ -1,4 +1,4 @@
-"""The pattern dialect: what it refuses, and that its matchers mean what a reader takes them to mean."""
+"""The pattern dialect: rejected patterns, and that the matchers do what a reader expects."""
 
 from fnmatch import fnmatchcase
 from itertools import product
@@ -20,25 +20,25 @@ SCOPES = (Scope("user"), Scope("project"))
 HEAD = 'schema = "muniment-policy/1"\nname = "p"\n[scopes]\nuser = {}\nproject = {}\n'
 
 
-def problem(pattern, *, deny=True):
+def find_problem(pattern, *, deny=True):
     return code(check_pattern, pattern, deny=deny, scopes=SCOPES, where="p deny[x]")
 
 
-def denies(pattern, text):
+def matches_deny(pattern, text):
     return DenyPatterns([pattern]).match(text, fold(text))
 
 
-def allows(pattern, text):
+def matches_allow(pattern, text):
     scope, _, rel = text.partition("/")
     return AllowPatterns([pattern]).match(forged(Scope(scope), RelPath(rel)))
 
 
-def denied(pattern, text):
-    """As it is decided, which is how the prover reads it."""
+def matches_deny_in_prover(pattern, text):
+    """Return whether the pattern denies, checked also as the prover reads it."""
     letters = letters_for((), [pattern])
     tree = Patterns.tree([pattern], letters, Steps(10_000_000))
-    assert Reader(letters).reads(tree, text) is denies(pattern, text), (pattern, text)
-    return denies(pattern, text)
+    assert Reader(letters).reads(tree, text) is matches_deny(pattern, text), (pattern, text)
+    return matches_deny(pattern, text)
 
 
 FINE = """.*|pinned/|MEMORY.md|/*/index/|/user/|/user|*|**|/**|*/|/**/a/|/user/**|/u*/x|/us?r/a.md|au*|
@@ -48,22 +48,22 @@ e\u0301|ﬁ|\u200ba|{a,b}|~|$HOME/|a:b|**/"""
 
 
 @pytest.mark.threat("T-POL-01", control="pattern_subset")
-def test_a_pattern_outside_the_subset_is_e203_and_one_inside_that_can_fire_loads():
+def test_pattern_outside_the_subset_is_e203():
     outside = ["", "a\nb", *OUTSIDE.replace("\n", "").split("|")]
-    assert [each for each in outside if problem(each) != "E203"] == []
-    assert [each for each in FINE.replace("\n", "").split("|") if problem(each) is not None] == []
-    assert problem("/user/topics/", deny=False) == "E203"  # Of files, not of directories.
+    assert [each for each in outside if find_problem(each) != "E203"] == []
+    assert [each for each in FINE.replace("\n", "").split("|") if find_problem(each) is not None] == []
+    assert find_problem("/user/topics/", deny=False) == "E203"  # Patterns of files, not of directories.
     assert refusal(check_pattern, "a]", deny=True, scopes=SCOPES, where="p deny[x]").where == "p deny[x]"
 
 
 @pytest.mark.threat("T-POL-07", control="pattern_cost")
-def test_a_pattern_that_would_be_costly_is_e202():
+def test_costly_pattern_is_e202():
     for pattern in ("/user/" + "a" * 507, "/**/a/**/b/**", "/user/*a*b*", "/user/*a*/*b*"):
-        assert problem(pattern) == "E202", pattern
+        assert find_problem(pattern) == "E202", pattern
 
 
 @pytest.mark.threat("T-POL-01", control="firing_denies")
-def test_a_deny_pattern_that_no_path_of_the_grammar_can_match_is_e201_on_its_line():
+def test_deny_pattern_without_a_possible_match_is_e201():
     silent = "a. con aux.* LPT1/ .. /user/. /user/a/b/c/d/e/f/g/h/i \u2044* /user/..."
     for pattern in (*silent.split(), "x" * 256):
         found = refusal(parsed, HEAD + rule("deny", "x", ["read"], [pattern]))
@@ -77,18 +77,18 @@ GRANTED = """
 """
 
 
-def rows(table):
-    """Pattern by pattern: what it matches, and what not."""
+def parse_rows(table):
+    """Yield each pattern with the texts that it matches and those that it does not."""
     for row in table.strip().replace("\n", " | ").split(" | "):
         pattern, _, texts = row.partition(": ")
         yield pattern, *(part.split() for part in texts.partition("- ")[::2])
 
 
 @pytest.mark.threat("T-PATH-11", control="exact_files")
-def test_an_allow_pattern_matches_exact_files():
-    for pattern, matched, others in rows(GRANTED):
-        assert [text for text in matched if not allows(pattern, text)] == [], pattern
-        assert [text for text in others if allows(pattern, text.replace("LF", "\n"))] == [], pattern
+def test_allow_pattern_matches_exact_files():
+    for pattern, matched, others in parse_rows(GRANTED):
+        assert [text for text in matched if not matches_allow(pattern, text)] == [], pattern
+        assert [text for text in others if matches_allow(pattern, text.replace("LF", "\n"))] == [], pattern
 
 
 DENIED = """
@@ -105,33 +105,33 @@ draft?.md: user/DRAFTß.md | Geheim?/: user/geheimß/x.md | A?.md: user/a\u0130.
 
 
 @pytest.mark.threat("T-PATH-09", control="folding")
-def test_a_deny_pattern_matches_a_file_or_tree_by_any_spelling():
-    for pattern, matched, others in rows(DENIED):
-        assert [text for text in matched if not denied(pattern, text)] == [], pattern
-        assert [text for text in others if denied(pattern, text)] == [], pattern
+def test_deny_pattern_matches_a_file_or_tree_by_any_spelling():
+    for pattern, matched, others in parse_rows(DENIED):
+        assert [text for text in matched if not matches_deny_in_prover(pattern, text)] == [], pattern
+        assert [text for text in others if matches_deny_in_prover(pattern, text)] == [], pattern
 
 
-# An oracle that shares nothing with pathspec: patterns and paths as lists of segments, matched by recursion.
+# An oracle that shares nothing with pathspec: patterns and paths as lists of segments, matched recursively.
 
 
-def same_segments(pattern, path):
+def match_segments(pattern, path):
     if not pattern:
         return not path
     if pattern[0] == "**":
-        return any(same_segments(pattern[1:], path[i:]) for i in range(len(path) + 1))
-    return bool(path) and fnmatchcase(path[0], pattern[0]) and same_segments(pattern[1:], path[1:])
+        return any(match_segments(pattern[1:], path[i:]) for i in range(len(path) + 1))
+    return bool(path) and fnmatchcase(path[0], pattern[0]) and match_segments(pattern[1:], path[1:])
 
 
-def oracle_allows(pattern, path):
+def allows_by_oracle(pattern, path):
     segments = pattern[1:].split("/")
-    return same_segments([*segments, "*"] if segments[-1] == "**" else segments, path)
+    return match_segments([*segments, "*"] if segments[-1] == "**" else segments, path)
 
 
-def oracle_denies(pattern, path):
+def denies_by_oracle(pattern, path):
     body = pattern.removesuffix("/").removeprefix("/").split("/")
     segments = body if "/" in pattern.removesuffix("/") else ["**", *body]
     shortest_rest = 1 if pattern.endswith("/") or body[-1] == "**" else 0
-    return any(same_segments(segments, path[:end]) for end in range(1, len(path) + 1 - shortest_rest))
+    return any(match_segments(segments, path[:end]) for end in range(1, len(path) + 1 - shortest_rest))
 
 
 SEGMENTS = st.lists(st.text("ab.*?", min_size=1, max_size=3) | st.just("**"), min_size=1, max_size=3)
@@ -143,23 +143,23 @@ PREFIXES = [*product(["/user/", "/*/", "/**/", "/"], ["/user/", "/*/", "", "/"],
 
 @given(SEGMENTS, st.sampled_from(PREFIXES), PATHS)
 def test_patterns_agree_with_an_independent_matcher(segments, around, rest):
-    path, (of_allow, of_deny, suffix) = ["user", *rest], around
-    pattern = of_allow + "/".join(segments)
-    if problem(pattern, deny=False) is None:
-        assert allows(pattern, "/".join(path)) == oracle_allows(pattern, path)
-    pattern = of_deny + "/".join(segments) + suffix
-    if problem(pattern) is None:
-        assert denies(pattern, "/".join(path)) == oracle_denies(pattern, path)
+    path, (allow_prefix, deny_prefix, suffix) = ["user", *rest], around
+    pattern = allow_prefix + "/".join(segments)
+    if find_problem(pattern, deny=False) is None:
+        assert matches_allow(pattern, "/".join(path)) == allows_by_oracle(pattern, path)
+    pattern = deny_prefix + "/".join(segments) + suffix
+    if find_problem(pattern) is None:
+        assert matches_deny(pattern, "/".join(path)) == denies_by_oracle(pattern, path)
 
 
 NAMES = st.text("aAß\u1e9e\u017féÉİ\u0131Σς\u0331Hh", min_size=1, max_size=4)
 
 
 @given(NAMES, st.text("aAßİéÉH*?", min_size=1, max_size=4))
-def test_folding_never_saves_a_path_and_a_question_mark_is_any_character_whatever_its_case(name, pattern):
-    is_alike = len(pattern) == len(name) and all(
+def test_folding_denies_all_spellings_of_a_match(name, pattern):
+    is_match = len(pattern) == len(name) and all(
         one in ("?", other) or {one, other} == {"a", "A"} for one, other in zip(pattern, name, strict=True)
     )
-    if is_alike or fnmatchcase(name, pattern) or DenyPatterns([pattern]).match(name, name):
-        assert denies(pattern, name)
-        assert denies(pattern, f"user/{name}")
+    if is_match or fnmatchcase(name, pattern) or DenyPatterns([pattern]).match(name, name):
+        assert matches_deny(pattern, name)
+        assert matches_deny(pattern, f"user/{name}")

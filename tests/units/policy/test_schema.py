@@ -1,4 +1,4 @@
-"""The JSON Schema for editors: it takes what loads, and marks what is plainly wrong."""
+"""The JSON Schema for editors: it accepts every file that loads, and rejects the clearly wrong ones."""
 
 import json
 import re
@@ -10,22 +10,22 @@ from muniment.policy.family import shipped_folder
 from muniment.policy.tables import read_tables
 
 SCHEMA = policy_schema()
-TERMS = """limits.turns = 7|limits.minutes = 7|content.reject = ["html"]|changes.max_scope_share = 0|
+WRONG_OPTIONS = """limits.turns = 7|limits.minutes = 7|content.reject = ["html"]|changes.max_scope_share = 0|
 retention.untrusted = 0|retention.untrusted = true""".replace("\n", "")
 TYPES = {"string": str, "integer": int, "number": (int, float), "array": list, "object": dict}
 
 
 def fits(value, schema=SCHEMA):
-    """A validator of our own for the part of draft 7 that the schema uses; it knows all keywords in it."""
+    """Validate the part of draft 7 that the schema uses, with all its keywords."""
 
-    def known(key):
+    def is_known(key):
         return any(matches(pattern, key) for pattern in schema.get("patternProperties", {}))
 
     checks = {
         "$ref": lambda ref: fits(value, SCHEMA["definitions"][ref.rpartition("/")[2]]),
         "type": lambda kind: isinstance(value, TYPES[kind]) and not isinstance(value, bool),
-        "enum": lambda known: value in known,
-        "const": lambda known: value == known,
+        "enum": lambda values: value in values,
+        "const": lambda expected: value == expected,
         "anyOf": lambda inner: any(fits(value, each) for each in inner),
         "not": lambda inner: not fits(value, inner),
         "pattern": lambda pattern: matches(pattern, value),
@@ -40,18 +40,20 @@ def fits(value, schema=SCHEMA):
         "patternProperties": lambda keys: all(
             fits(value[key], keys[pattern]) for key in value for pattern in keys if matches(pattern, key)
         ),
-        "additionalProperties": lambda _: all(map(known, value.keys() - schema.get("properties", {}).keys())),
+        "additionalProperties": lambda _: all(
+            map(is_known, value.keys() - schema.get("properties", {}).keys())
+        ),
     }
-    words = {"$schema", "title", "description", "default", "definitions"}
-    return all(checks[keyword](schema[keyword]) for keyword in schema if keyword not in words)
+    ignored = {"$schema", "title", "description", "default", "definitions"}
+    return all(checks[keyword](schema[keyword]) for keyword in schema if keyword not in ignored)
 
 
 def matches(pattern, text):
-    """As ECMA 262 has it: `$` is the very end."""
+    """Search as ECMA 262 specifies: `$` is the very end."""
     return re.search(pattern.replace("$", r"\Z"), text) is not None
 
 
-def test_it_is_closed_and_holds_no_words_of_python():
+def test_schema_is_closed_and_free_of_python_terms():
     text, tables = json.dumps(SCHEMA), [SCHEMA, *SCHEMA["definitions"].values()]
     assert {table["additionalProperties"] for table in tables if "properties" in table} == {False}
     assert [word for word in ("Attributes:", r"\\z", '"null"') if word in text] == []
@@ -71,15 +73,15 @@ WRONG = [
     *(named("own", f"[scopes]\n{line}") for line in ("", "User = {}\n", 'user = { trust = "friend" }\n')),
     *(named("own", SCOPES + rule("allow", "a", verbs, ["/**"])) for verbs in (["read", "*"], ["write"], [])),
     *(named("own", "color = 1\n" + SCOPES), named("own", SCOPES + rule("deny", "d", ["*"], []))),
-    *(named("own", f"{term}\n{SCOPES}") for term in TERMS.split("|")),
+    *(named("own", f"{term}\n{SCOPES}") for term in WRONG_OPTIONS.split("|")),
     *('schema = "muniment-policy/2"\nname = "own"\n', 'schema = "muniment-policy/1"\n'),
 ]
 
 
-def test_it_agrees_with_what_a_file_is_read_with():
+def test_schema_agrees_with_the_loader():
     for texts, is_fine in (FITTING, True), (WRONG, False):
         for text in texts:
             data = tomllib.loads(text)
             assert (fits(data), code(read_tables, data, "own") is None) == (is_fine, is_fine), text
-    for table in (rule("allow", "a", ["read"], ["*.md"]), quota("q", "*.md")):  # They are anchored.
+    for table in (rule("allow", "a", ["read"], ["*.md"]), quota("q", "*.md")):  # Allow patterns are anchored.
         assert not fits(tomllib.loads(named("own", SCOPES + table)))

@@ -1,4 +1,4 @@
-"""The shipped policies mean what policies/README.md says."""
+"""The policies of the package mean what policies/README.md describes."""
 
 import tomllib
 from pathlib import Path
@@ -25,7 +25,7 @@ HIDDEN = "user/.hidden.md user/.git/config user/notes.txt user/a.md/evil.sh"
 
 
 @pytest.mark.threat("T-MEM-12", control="denies")
-def test_strict_grants_exactly_this_and_hardened_and_clean_no_more():
+def test_strict_grants_exactly_this_and_the_others_no_more():
     reading, writing = {Verb.LIST, Verb.READ}, {Verb.CREATE, Verb.MODIFY}
     judges = [Judge(load_policy(name)) for name in ("strict", "hardened", "clean")]
     for texts, verbs in (WRITTEN, reading | writing), (READ, reading), (HIDDEN, set()):
@@ -34,10 +34,10 @@ def test_strict_grants_exactly_this_and_hardened_and_clean_no_more():
             granted = [{verb for verb in Verb if judge.allows(verb, path)} for judge in judges]
             assert granted == [verbs, verbs, verbs & {Verb.CREATE}], text
     assert not judges[-1].reaches(Verb.LIST, "user")
-    assert len(load_policy("strict").text) < 6_200  # It is handed to every worker.
+    assert len(load_policy("strict").text) < 6_200  # Every worker receives it.
 
 
-def test_every_shipped_policy_turns_every_gate_on_and_quarantines_what_is_doubtful():
+def test_package_policies_enable_every_content_check():
     expected = {
         "content": Content(reject=GATES, secrets="reject", instructions="quarantine", poison="quarantine")
     }
@@ -48,15 +48,15 @@ def test_every_shipped_policy_turns_every_gate_on_and_quarantines_what_is_doubtf
         policy = load_policy(name)
         assert {key: getattr(policy, key) for key in expected} == expected
         assert [policy.commit_of(scope) for scope in policy.scopes] == ["auto", "auto"]
-    team = load_policy("team")  # It does not know `user`, and reviews what others will read.
+    team = load_policy("team")  # It does not have the scope `user`, and reviews shared facts.
     assert {scope: team.commit_of(scope) for scope in team.scopes} == {"project": "auto", "team": "review"}
 
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["hardened", "ceiling", "clean", "strict", "team"])
-def test_a_shipped_policy_lints_clean_notices_every_weakening_and_is_proved_below_its_elders(name):
-    told = [(each.code, "one run may read user/" in each.problem) for each in lint(name)]
-    assert told == ([("W804", True)] if name == "ceiling" else [])
+def test_package_policy_is_clean_and_no_wider_than_its_parents(name):
+    findings = [(each.code, "one run may read user/" in each.problem) for each in lint(name)]
+    assert findings == ([("W804", True)] if name == "ceiling" else [])
     statuses = {each.status for each in mutants(load_files(name))}
     assert statuses in ({"equivalent"}, {"caught", "equivalent"}, {"caught"})
     for elder in ("ceiling", "strict") if name in {"hardened", "clean"} else ["ceiling"]:
@@ -65,7 +65,7 @@ def test_a_shipped_policy_lints_clean_notices_every_weakening_and_is_proved_belo
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", NAMES)
-def test_every_invariant_is_proved_but_that_the_ceiling_joins_user_and_team(name):
+def test_every_invariant_is_proved_except_one_of_the_ceiling(name):
     invariants = read_invariants(tomllib.loads((FOLDER / "invariants.toml").read_text()), "invariants")
     findings = prove(invariants, load_policy(name))
     assert [bool(finding.why) for finding in findings] == [True] * 8
@@ -75,18 +75,18 @@ def test_every_invariant_is_proved_but_that_the_ceiling_joins_user_and_team(name
     assert scopes == ["user", "team"] * (name == "ceiling")
 
 
-def test_the_lock_and_the_schema_beside_the_shipped_policies_are_current():
-    """Otherwise: python -m muniment.lab.schema > policies/policy.schema.json."""
+def test_lock_and_schema_of_the_package_are_current():
+    """To update the schema: python -m muniment.lab.schema > policies/policy.schema.json."""
     assert read_lock(FOLDER / LOCK_NAME) == {name: load_policy(name).digest for name in NAMES}
     assert (FOLDER / "policy.schema.json").read_text() == render()
     for name in NAMES:
         assert (FOLDER / f"{name}.toml").read_text().startswith("#:schema ./policy.schema.json\n")
 
 
-# -- they cannot be made to do less: by a typing error, a mode, or what else is installed --
+# -- a typing error, a mode or an installed package cannot weaken them --
 
 SHIPPED = {name: (FOLDER / f"{name}.toml").read_text() for name in NAMES}
-# What becomes of the first such text of a deny rule.
+# Replacements for the first such text of a deny rule.
 BREAKAGES = {
     'paths = ["': ['path = ["', 'paths = ["[0-9', 'paths = ["!', 'paths = ["#', r'paths = ["\\'],
     "verbs = [": ["Verbs = [", 'verbs = ["rewrite", ', "verbs = [] # ["],
@@ -96,7 +96,7 @@ BREAKAGES = {
 
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_shipped_deny_rule_that_is_broken_refuses_to_load(name):
+def test_broken_deny_rule_of_the_package_does_not_load(name):
     for rule in tomllib.loads(SHIPPED[name]).get("deny", []):
         head, marker, tail = SHIPPED[name].partition(f'id = "{rule["id"]}"')
         start = head.rindex("[[deny]]")
@@ -105,31 +105,37 @@ def test_a_shipped_deny_rule_that_is_broken_refuses_to_load(name):
         for old, new in ((old, new) for old, news in BREAKAGES.items() for new in news):
             broken = own.replace(old, new, 1)
             found = code(parsed, head[:start] + broken + rest + below, **SHIPPED)
-            # E401: only its own tests noticed it.
+            # E401: only its inline tests detected it.
             assert (broken != own, found in {None, "E401"}) == (True, False), (rule["id"], new)
 
 
-WATCHING = ('mode = "audit"', "audit = true", "dry_run = true", "enforce = false", 'on_violation = "log"')
+OBSERVE_LINES = (
+    'mode = "audit"',
+    "audit = true",
+    "dry_run = true",
+    "enforce = false",
+    'on_violation = "log"',
+)
 
 
 @pytest.mark.threat("T-POL-06", control="closed_tables")
-def test_no_key_makes_a_policy_only_watch():
+def test_no_key_makes_a_policy_only_observe():
     for place in ("schema", "[confinement]\n", "[scopes]\n", "[changes]\n", "[content]\n"):
         head, marker, tail = SHIPPED["strict"].partition(place)
-        for line in WATCHING:
+        for line in OBSERVE_LINES:
             text = f"{line}\n{SHIPPED['strict']}" if marker == "schema" else f"{head}{marker}{line}\n{tail}"
             assert code(parsed, text, **SHIPPED) in {"E101", "E104"}, (place, line)
 
 
 @pytest.mark.threat("T-POL-08", control="own_matching")
-def test_no_matcher_of_pathspec_is_asked_so_no_backend_of_it_decides(monkeypatch):
-    """pathspec chooses its matcher by what else is installed, google-re2 for one."""
-    asked = []
+def test_matchers_of_pathspec_are_never_called(monkeypatch):
+    """pathspec chooses its matcher by the installed packages, for example google-re2."""
+    calls = []
     for spec in (pathspec.PathSpec, pathspec.GitIgnoreSpec):
         for method in ("match_file", "match_files", "check_file", "check_files", "match_entries"):
-            monkeypatch.setattr(spec, method, lambda *given, **_: asked.append(given))
+            monkeypatch.setattr(spec, method, lambda *args, **_: calls.append(args))
     policy = load_policy("strict")
     for text in ("user/a.md", "user/Pinned/a.md", "user/a.md/b.sh", "project/t/x.md", "user/.git/a.md"):
         for verb in Verb:
             Judge(policy).decide(verb, canonicalise(text, policy.scopes))
-    assert asked == []
+    assert calls == []

@@ -1,4 +1,4 @@
-"""Files of a policy that are not what they seem: swapped while they are read, linked, or made to cost."""
+"""Policy files that are not what they seem: swapped during a read, linked, or expensive to parse."""
 
 import os
 import tracemalloc
@@ -17,8 +17,8 @@ from muniment.settings import Settings, load_configured, read_settings
 WIDE = SCOPES + rule("allow", "w", ["list", "read", "create", "modify"], ["/user/**"])
 
 
-def swapped_when_closed(monkeypatch, path, swap):
-    """Have `swap` run once the file that stands at `path` was read, before anything else is asked of it."""
+def swap_after_close(monkeypatch, path, swap):
+    """Run `swap` as soon as the file at `path` was read, before any other check."""
     real, inode = os.close, path.stat().st_ino
 
     def close(descriptor):
@@ -37,16 +37,18 @@ def link(place, to):
 
 
 @pytest.fixture
-def configured(tmp_path):
-    """Settings with a policy that needs a signature."""
+def make_settings(tmp_path):
+    """Return a function that creates settings with a policy that needs a signature."""
     (tmp_path / "signers").write_text("nobody\n")
     return lambda own: Settings(tmp_path, policy=str(own), policy_signers=tmp_path / "signers")
 
 
 @pytest.mark.threat("T-POL-09", control="asked_of_the_descriptor")
 @pytest.mark.parametrize("is_file", [True, False])
-def test_what_is_a_link_for_a_moment_still_needs_its_signature(tmp_path, monkeypatch, configured, is_file):
-    """It is swapped once it was read, and swapped back before it is held to locks."""
+def test_policy_that_is_briefly_a_link_still_needs_its_signature(
+    tmp_path, monkeypatch, make_settings, is_file
+):
+    """Swapped after the read, and swapped back before the check of locks."""
     own, away = Path(write(tmp_path / "own" / "wide.toml", body=WIDE)), tmp_path / "away"
     name, to = (own, shipped_folder() / "strict.toml") if is_file else (own.parent, shipped_folder())
 
@@ -54,29 +56,29 @@ def test_what_is_a_link_for_a_moment_still_needs_its_signature(tmp_path, monkeyp
         name.rename(away)
         name.symlink_to(to)
 
-    def back(*held):
+    def swap_back(*args):
         name.unlink()
         away.rename(name)
-        return hold_to_locks(*held)
+        return hold_to_locks(*args)
 
-    swapped_when_closed(monkeypatch, own, swap)
-    monkeypatch.setattr(load, "hold_to_locks", back)
-    assert refusal(load_configured, configured(own)).rule == "E141"
+    swap_after_close(monkeypatch, own, swap)
+    monkeypatch.setattr(load, "hold_to_locks", swap_back)
+    assert refusal(load_configured, make_settings(own)).rule == "E141"
 
 
-def test_a_policy_that_was_read_in_the_memory_is_refused_wherever_its_name_leads_now(tmp_path, monkeypatch):
+def test_policy_read_inside_the_memory_is_rejected_after_a_swap(tmp_path, monkeypatch):
     root, policies = tmp_path / "memory", tmp_path / "policies"
     root.mkdir(mode=0o700)
     write(root / "own.toml")
     write(tmp_path / "good" / "own.toml")
     link(policies, root)
-    swapped_when_closed(monkeypatch, root / "own.toml", lambda: link(policies, tmp_path / "good"))
+    swap_after_close(monkeypatch, root / "own.toml", lambda: link(policies, tmp_path / "good"))
     found = refusal(muniment.Sandbox, policy=str(policies / "own.toml"), roots={"user": root})
     assert found.rule == "E126"
 
 
 @pytest.mark.threat("T-POL-10", control="policies_outside")
-def test_a_policy_that_is_a_file_of_the_memory_by_another_name_is_refused(tmp_path):
+def test_policy_hard_linked_into_the_memory_is_rejected(tmp_path):
     root, own = tmp_path / "memory", Path(write(tmp_path / "policies" / "own.toml"))
     (root / "deep").mkdir(parents=True, mode=0o700)
     root.chmod(0o700)
@@ -84,26 +86,26 @@ def test_a_policy_that_is_a_file_of_the_memory_by_another_name_is_refused(tmp_pa
     copy.hardlink_to(own)
     (root / "entry.md").write_text("x\n")
     (tmp_path / "elsewhere.md").hardlink_to(root / "entry.md")
-    terms = {"policy": str(own), "roots": {"user": root}}
-    muniment.Sandbox(**terms).close()
+    options = {"policy": str(own), "roots": {"user": root}}
+    muniment.Sandbox(**options).close()
     (root / "deep" / "entry.md").hardlink_to(own)
     copy.unlink()
-    opened = refusal(muniment.open, tmp_path, home=tmp_path / "home", **terms)
-    for found in (opened, refusal(muniment.Sandbox, **terms)):
+    opened = refusal(muniment.open, tmp_path, home=tmp_path / "home", **options)
+    for found in (opened, refusal(muniment.Sandbox, **options)):
         assert (found.rule, found.where) == ("E126", str(root / "deep" / "entry.md"))
         assert "another name" in found.problem
 
 
 @pytest.mark.threat("T-POL-10", control="links_that_lead_nowhere")
-def test_a_link_that_leads_nowhere_is_no_missing_file(tmp_path, configured):
+def test_dangling_link_is_not_a_missing_file(tmp_path, make_settings):
     own = write(tmp_path / "own.toml")
-    gone = str(tmp_path / "gone.toml")
-    for name, code, call, given in (
-        *(("policy.lock", "E132", load_files, own), ("gone.toml", "E100", load_files, gone)),
-        ("own.toml.sig", "E140", load_configured, configured(own)),
+    missing = str(tmp_path / "gone.toml")
+    for name, code, call, argument in (
+        *(("policy.lock", "E132", load_files, own), ("gone.toml", "E100", load_files, missing)),
+        ("own.toml.sig", "E140", load_configured, make_settings(own)),
     ):
         link(tmp_path / name, "nowhere")
-        found = refusal(call, given)
+        found = refusal(call, argument)
         assert (found.rule, "missing file" in found.problem) == (code, True)
         (tmp_path / name).unlink()
 
@@ -118,7 +120,7 @@ CHAINS = [
 
 
 @pytest.mark.threat("T-POL-11", control="key_parts")
-def test_a_key_of_many_parts_is_refused_before_it_costs_anything(tmp_path):
+def test_key_of_many_parts_is_rejected_at_low_cost(tmp_path):
     own, lock = Path(write(tmp_path / "own.toml")), tmp_path / "policy.lock"
     (tmp_path / "home").mkdir(mode=0o700)
     for chain in CHAINS:
@@ -140,7 +142,7 @@ def test_a_key_of_many_parts_is_refused_before_it_costs_anything(tmp_path):
             tracemalloc.stop()
 
 
-def test_looking_for_long_keys_comes_to_its_end():
+def test_search_for_long_keys_terminates():
     for unit in ('"', "'", 'a."', '"\\"', "a-", "\"'", "[", "a.\n", "'a' "):
         family.refuse_long_keys((unit * 200_000)[:200_000])
     for unit in ("a.", "a .", '"a".'):

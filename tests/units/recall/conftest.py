@@ -1,4 +1,4 @@
-"""What most tests of recall begin with."""
+"""Fixtures of the recall tests."""
 
 from contextlib import closing
 
@@ -26,7 +26,7 @@ def recaller(made):
         yield recaller
 
 
-told = pytest.fixture(telling)  # The events so far.
+told = pytest.fixture(telling)  # The events that were logged.
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Excerpts: what is cut, and where it must not be; the oracles are markdown-it and a list of characters."""
+"""Excerpts: where text is cut, and where not; the oracles are markdown-it and a list of characters."""
 
 import re
 from itertools import accumulate, pairwise
@@ -30,18 +30,18 @@ BEST = ["", "code", "item", "more", "x", "first"]
 BODIES = JOINED | st.lists(st.sampled_from(FRAGMENTS), max_size=40).map("".join)
 
 
-def spans_of_code(text):
-    """Where fenced code begins and ends in a text with plain line breaks, as a stranger reads it."""
+def find_code_spans(text):
+    """Return the spans of fenced code in a text with plain line breaks, as markdown-it reads it."""
     starts = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
     fences = [token.map for token in MARKDOWN.parse(text) if token.type == "fence"]
     return [(starts[first], len(text[: starts[last]].rstrip())) for first, last in fences]
 
 
-def is_plain(text):
-    """Whether markdown-it and `content.blocks` are known to read a text alike.
+def is_read_equally(text):
+    """Return whether markdown-it and `content.blocks` are known to read a text equally.
 
-    They do not where a mark stands behind four columns, right below text, nor for marks of code that are
-    parted by spaces, which end code for `content.blocks` alone.
+    They differ on a mark that follows four columns directly below text, and on code marks that are
+    separated by spaces, which end code only for `content.blocks`.
     """
     return not PARTED_MARKS.search(text) and not any(
         above.strip() and below.startswith("    ") and below.strip()[:1] in set("-+*>=#<`~1")
@@ -49,12 +49,12 @@ def is_plain(text):
     )
 
 
-def cuts_no_code(text, shown):
-    """Whether the shown part may stand somewhere in `text` so that no code is cut and no gap is unmarked."""
-    has_more_before, has_more_after = shown.startswith(f"{CUT}\n"), shown.endswith(CUT)
-    core = shown.removeprefix(f"{CUT}\n") if has_more_before else shown
+def is_excerpt(text, displayed):
+    """Return whether the excerpt fits into `text` so that no code is cut and every gap is marked."""
+    has_more_before, has_more_after = displayed.startswith(f"{CUT}\n"), displayed.endswith(CUT)
+    core = displayed.removeprefix(f"{CUT}\n") if has_more_before else displayed
     core = core.removesuffix(CUT).removesuffix("\n") if has_more_after else core
-    spans, begin = spans_of_code(text), text.find(core)
+    spans, begin = find_code_spans(text), text.find(core)
     while begin >= 0:
         end = begin + len(core)
         is_marked = (begin > 0, end < len(text)) == (has_more_before, has_more_after)
@@ -69,20 +69,20 @@ def cuts_no_code(text, shown):
 @example(body="```\n    ```\nmore\n```\n\ntext that is longer than it may be", limit=30, best="more")
 @example(body="- ```\n  code\n```\nreal code\nmore\n```\n\ntext longer than it may be", limit=30, best="real")
 @example(body="first\n\n" + "long " * 20, limit=40, best="long")
-def test_an_excerpt_is_one_part_of_the_text_and_cuts_no_code(body, limit, best):
+def test_excerpt_is_one_part_of_the_text_and_cuts_no_code(body, limit, best):
     text = body.strip()
-    shown = excerpt(body, limit, lambda passage: float(passage.count(best)) if best else 0.0)
+    displayed = excerpt(body, limit, lambda passage: float(passage.count(best)) if best else 0.0)
     if len(text) <= limit:
-        assert shown == text
+        assert displayed == text
         return
-    assert len(shown) <= max(limit, 0)
-    if shown:
-        assume(is_plain(text))
-        assert cuts_no_code(text, shown), shown
+    assert len(displayed) <= max(limit, 0)
+    if displayed:
+        assume(is_read_equally(text))
+        assert is_excerpt(text, displayed), displayed
 
 
-def test_what_fits_is_shown():
-    for body, limit, shown in (
+def test_excerpt_shows_the_parts_that_fit():
+    for body, limit, displayed in (
         *(("", 0, ""), ("  short\n\n", 5, "short"), ("short", 4, ""), ("short", -1, "")),
         *(("one two three four five", 12, "one two…"), ("onetwothreefourfive", 14, "onetwothr…")),
         *(
@@ -95,17 +95,17 @@ def test_what_fits_is_shown():
         ("before it\n```\na\n```\nbehind", 24, "before it\n```\na\n```\n…"),
         ("before it\n```\na\n```\nbehind", 22, "before it\n…"),
     ):
-        assert excerpt(body, limit, len if body.startswith("a\n\n") else lambda _: 0.0) == shown, body
+        assert excerpt(body, limit, len if body.startswith("a\n\n") else lambda _: 0.0) == displayed, body
     twice = "```\nfirst\n```\n```\nsecond\n```\n\nand so on, for a while"
     assert excerpt(twice, 30, lambda passage: float("second" in passage)) == "…\n```\nsecond\n```\n…"
     items = [f"- item {number}" for number in range(30)]
-    for newline in ("\n", "\r\n", "\r"):  # Those of other systems part passages too.
-        shown = excerpt(newline.join(items), 50)
-        assert shown.removesuffix("\n…").split(newline) == items[: shown.count("item")]
-        assert 40 <= len(shown) <= 50
+    for newline in ("\n", "\r\n", "\r"):  # Line breaks of other systems separate passages, too.
+        displayed = excerpt(newline.join(items), 50)
+        assert displayed.removesuffix("\n…").split(newline) == items[: displayed.count("item")]
+        assert 40 <= len(displayed) <= 50
 
 
-def test_a_body_cannot_be_made_to_take_long():
+def test_excerpt_of_a_hostile_body_is_bounded_in_cost():
     ones = ("x" * 1_048_576, "\u0301" * 500_000, "🇩" * 200_000)
     for body in ("- a\n" * 262_144, "a\n\n" * 349_525, "> " * 500_000, "```\n" * 262_144, *ones):
         weighed = []
@@ -114,10 +114,10 @@ def test_a_body_cannot_be_made_to_take_long():
         assert sum(map(len, weighed)) <= MAX_READ_CHARS
 
 
-def test_where_the_looking_ends_what_follows_is_marked_and_code_is_not_cut():
+def test_excerpt_after_the_search_limit_is_marked_and_whole():
     body = "\n\n".join(f"{number:04} {'word ' * 19}" for number in range(400))
-    shown = excerpt(body, 300, lambda passage: float(passage[:4]) if passage.strip() else 0.0)
-    assert (shown[:4], shown[-2:]) == ("…\n03", "\n…")
+    displayed = excerpt(body, 300, lambda passage: float(passage[:4]) if passage.strip() else 0.0)
+    assert (displayed[:4], displayed[-2:]) == ("…\n03", "\n…")
     text = "\n\n".join(["word " * 19] * 336)
     assert 0 < MAX_READ_CHARS - len(text) - len("\n\n```\n") < 800
     code = "```\n" + "needle\n" * 200 + "```"

@@ -1,4 +1,4 @@
-"""Where text may come between messages, whoever made these: mappings, or objects of an SDK."""
+"""Where text may be inserted between messages, which are mappings or objects of an SDK."""
 
 from types import MappingProxyType, SimpleNamespace
 
@@ -8,23 +8,23 @@ from muniment.recall.messages import behind_results, groups, has_pending_call, s
 ANSWER = assistant("answer")
 
 
-def as_object(value):
-    """A message as an SDK returns it."""
+def to_object(value):
+    """Return a message as an SDK returns it."""
     if isinstance(value, dict):
-        return SimpleNamespace(**{name: as_object(each) for name, each in value.items()})
-    return [as_object(each) for each in value] if isinstance(value, list) else value
+        return SimpleNamespace(**{name: to_object(each) for name, each in value.items()})
+    return [to_object(each) for each in value] if isinstance(value, list) else value
 
 
-SHAPES = (dict, MappingProxyType, as_object)
+SHAPES = (dict, MappingProxyType, to_object)
 
 
-def test_a_call_is_pending_until_its_result_stands_behind_it():
+def test_call_is_pending_until_its_result_follows():
     for shape in SHAPES:
         for messages, is_pending in (
             *(([], False), ([calling(1), result(1)], False), ([calling(1), user("meanwhile"), ANSWER], True)),
             *(([calling(1, 2), result(2)], True), ([calling(1, 2), result(2), result(1)], False)),
-            ([result(1), calling(1)], True),  # A result stands behind its call.
-            ([calling(1), result(1), calling(1)], True),  # Some models count from 1 again at each turn.
+            ([result(1), calling(1)], True),  # A result follows its call.
+            ([calling(1), result(1), calling(1)], True),  # Some models restart the ids at each turn.
             ([calling(1), result(1), calling(1), result(1)], False),
             ([ANSWER | {"tool_calls": []}, ANSWER | {"tool_calls": None}], False),
             ([calling(1) | {"role": "user"}], False),  # Only a model calls.
@@ -32,7 +32,7 @@ def test_a_call_is_pending_until_its_result_stands_behind_it():
             assert has_pending_call(list(map(shape, messages))) is is_pending, messages
 
 
-def test_a_call_stands_with_the_results_behind_it_and_everything_else_alone_in_its_order():
+def test_call_and_its_results_form_one_group():
     messages = [
         *(user("u"), calling(1, 2), result(1), result(2), ANSWER, calling(3)),
         *(user("between"), result(3), calling(4), result(4), result("lost")),
@@ -44,7 +44,7 @@ def test_a_call_stands_with_the_results_behind_it_and_everything_else_alone_in_i
         assert [each for group in found for each in group] == shaped
 
 
-def test_what_goes_behind_results_stands_behind_the_last_one_and_parts_none_from_its_call():
+def test_text_is_inserted_after_the_last_result():
     messages = [user("u"), calling(1, 2), result(1), result(2)]
     assert behind_results(messages, "memory") == [*messages, user("memory")]
     earlier = [*messages, ANSWER, user("next"), ANSWER]

@@ -1,4 +1,4 @@
-"""The questions of `paraphrases.toml` measure meaning and nothing else; `benchmarks/meaning.py` asks them."""
+"""The questions of `paraphrases.toml`, which `benchmarks/meaning.py` uses, measure only meaning."""
 
 import tomllib
 
@@ -7,10 +7,10 @@ from kit.recall.library import QUALITY, entry_of, library
 FACTS = tomllib.loads((QUALITY / "paraphrases.toml").read_text(encoding="utf-8"))["fact"]
 
 
-def test_no_question_shares_a_word_with_its_fact_so_that_words_alone_find_none(tmp_path):
+def test_questions_share_no_word_with_their_facts(tmp_path):
     assert len({fact["question"] for fact in FACTS}) == len(FACTS) >= 60
     texts = {f"user/{number:04}.md": entry_of("", fact["text"]) for number, fact in enumerate(FACTS)}
-    with library(tmp_path, texts) as shelves:
-        shelves.refresh()
-        found = [shelves.ask(fact["question"], as_it_is=True, limit=len(FACTS)) for fact in FACTS]
+    with library(tmp_path, texts) as memory:
+        memory.refresh()
+        found = [memory.ask(fact["question"], as_it_is=True, limit=len(FACTS)) for fact in FACTS]
     assert [fact for path, fact, paths in zip(texts, FACTS, found, strict=True) if path in paths] == []

@@ -1,7 +1,7 @@
-"""Work that runs ahead holds nobody up, is taken once, and is gone when it is not wanted any more.
+"""Prefetched work blocks no caller, is taken once, and is discarded when it is no longer needed.
 
-That a call returns while the work is blocked is shown by events: what lets the work go on is set only behind
-the call, so that a call that waited for it would wait for ever.
+Events show that a call returns while the work is blocked: the event that lets the work continue is set only
+after the call, so a call that waited for it would wait forever.
 """
 
 import gc
@@ -22,8 +22,8 @@ from muniment.store.database import Database
 
 
 @pytest.fixture(autouse=True)
-def no_descriptor_left():
-    """No test leaves a thread or a descriptor."""
+def check_for_leaks():
+    """Require that no test leaves a thread or a descriptor."""
     gc.collect()
     before = descriptors()
     with nothing_left_behind():
@@ -37,8 +37,8 @@ def prefetch():
         yield prefetch
 
 
-class Blocked:
-    """Work that has begun, and goes on when it is let, whoever cancels it."""
+class BlockedWork:
+    """Work that has started, and continues only when it is allowed to, even after a cancellation."""
 
     def __init__(self):
         self.begun, self.go = threading.Event(), threading.Event()
@@ -49,8 +49,8 @@ class Blocked:
         return "fruit"
 
 
-class Endless:
-    """Work that ends only by its patience, as a query or a call of a model does."""
+class EndlessWork:
+    """Work that ends only by its deadline, like a query or a model call."""
 
     def __init__(self):
         self.begun, self.ended = threading.Event(), threading.Event()
@@ -64,15 +64,15 @@ class Endless:
                 self.ended.set()
 
 
-def settled(handle, prefetch):
-    """The handle, once all threads of a prefetch have ended."""
+def wait_until_settled(handle, prefetch):
+    """Return the handle after all threads of a prefetch have ended."""
     settle(prefetch)
     assert handle.settled_at is not None
     return handle
 
 
-def test_all_returns_while_the_work_is_blocked_and_gives_once_what_came_and_nothing_late(prefetch, told):
-    work = Blocked()
+def test_blocked_work_blocks_no_call_and_is_taken_once(prefetch, told):
+    work = BlockedWork()
     handle = prefetch.begin(work)
     assert handle.take() is None
     assert handle.settled_at is None
@@ -83,27 +83,30 @@ def test_all_returns_while_the_work_is_blocked_and_gives_once_what_came_and_noth
         assert handle.is_cancelled
         assert handle.take() is None
     work.go.set()
-    assert settled(handle, prefetch).take() is None
+    assert wait_until_settled(handle, prefetch).take() is None
     assert not handle.consumed
-    other = settled(prefetch.begin(lambda _: "fruit"), prefetch)
+    other = wait_until_settled(prefetch.begin(lambda _: "fruit"), prefetch)
     assert [other.take(), other.take(), other.consumed] == ["fruit", None, True]
     assert told() == []
 
 
 @pytest.mark.slow
-def test_of_eight_threads_that_take_at_the_same_time_one_gets_it(prefetch):
+def test_only_one_of_eight_threads_takes_the_result(prefetch):
     with ThreadPoolExecutor(8) as pool:
         for _ in range(50):
-            handle, together = settled(prefetch.begin(lambda _: "fruit"), prefetch), threading.Barrier(8)
-            takes = pool.map(lambda _, it=handle, by=together: by.wait(WAIT) * 0 or it.take(), range(8))
-            assert sorted(takes, key=str) == [None] * 7 + ["fruit"]
+            handle, together = (
+                wait_until_settled(prefetch.begin(lambda _: "fruit"), prefetch),
+                threading.Barrier(8),
+            )
+            results = pool.map(lambda _, it=handle, by=together: by.wait(WAIT) * 0 or it.take(), range(8))
+            assert sorted(results, key=str) == [None] * 7 + ["fruit"]
     prefetch.begin(lambda _: None).cancel()
     settle(prefetch)
-    assert prefetch._cancel._children == set()  # Nothing is left behind.
+    assert prefetch._cancel._children == set()  # No child is left.
     assert len(prefetch._threads) < 50
 
 
-def test_a_query_without_end_ends_when_its_handle_is_cancelled(prefetch, tmp_path, told):
+def test_endless_query_ends_when_its_handle_is_cancelled(prefetch, tmp_path, told):
     begun = threading.Event()
     endless = "WITH RECURSIVE n(i) AS (SELECT begun() UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
     with closing(Database(tmp_path / "some.db", synchronous="NORMAL")) as database:
@@ -112,21 +115,21 @@ def test_a_query_without_end_ends_when_its_handle_is_cancelled(prefetch, tmp_pat
         handle = prefetch.begin(lambda patience: database.rows(endless, patience=patience))
         assert begun.wait(WAIT)
         handle.cancel()
-        settled(handle, prefetch)
+        wait_until_settled(handle, prefetch)
         assert database.rows("SELECT 1") == [(1,)]
     assert told() == []
 
 
-def test_work_that_is_thrown_out_or_gives_up_by_itself_was_not_cancelled_but_failed(prefetch, told):
+def test_work_that_raises_has_failed_and_is_not_cancelled(prefetch, told):
     thrown = (SystemExit(CANARY), KeyboardInterrupt(CANARY), GeneratorExit(CANARY), Cancelled("of its own"))
     for problem in thrown:
-        handle = settled(prefetch.begin(Mock(side_effect=problem)), prefetch)
+        handle = wait_until_settled(prefetch.begin(Mock(side_effect=problem)), prefetch)
         assert (handle.has_failed, handle.is_cancelled) == (True, False)
     assert [each["problem"] for each in told()] == [type(problem).__name__ for problem in thrown]
     assert CANARY not in str(told())
 
 
-def test_where_the_system_has_no_thread_left_the_handle_has_failed(prefetch, told, monkeypatch):
+def test_missing_thread_makes_the_handle_fail(prefetch, told, monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
     handle = prefetch.begin(lambda _: "fruit")
     assert (handle.settled_at, handle.has_failed, handle.is_cancelled) == (100.0, True, False)
@@ -134,11 +137,11 @@ def test_where_the_system_has_no_thread_left_the_handle_has_failed(prefetch, tol
     assert [each["event"] for each in told()] == ["prefetch_failed"]
 
 
-# -- the end
+# -- closing
 
 
-def test_closing_cancels_and_waits_until_every_thread_has_ended(prefetch, told):
-    before, works = threading.active_count(), [Endless() for _ in range(8)]
+def test_close_cancels_and_waits_for_every_thread(prefetch, told):
+    before, works = threading.active_count(), [EndlessWork() for _ in range(8)]
     handles = [prefetch.begin(each) for each in works]
     assert all(each.begun.wait(WAIT) for each in works)
     assert threading.active_count() == before + 8
@@ -150,45 +153,45 @@ def test_closing_cancels_and_waits_until_every_thread_has_ended(prefetch, told):
     assert told() == []
 
 
-def test_closing_waits_for_work_whose_thread_is_about_to_start(prefetch, monkeypatch):
-    work, there, at_end, lock = Endless(), threading.Event(), [], prefetch._lock
+def test_close_waits_for_work_while_its_thread_starts(prefetch, monkeypatch):
+    work, reached, at_end, lock = EndlessWork(), threading.Event(), [], prefetch._lock
 
     def close():
         prefetch.close()
         at_end.append(work.ended.is_set())
-        there.set()
+        reached.set()
 
     closing_it = threading.Thread(target=close)
 
-    class Watched:
-        """The lock: whoever comes to it is noticed, before they have it."""
+    class WatchedLock:
+        """A lock that reports every attempt to acquire it."""
 
-        __enter__, __exit__ = (lambda _: there.set() or lock.acquire()), (lambda *_: lock.release())
+        __enter__, __exit__ = (lambda _: reached.set() or lock.acquire()), (lambda *_: lock.release())
 
-    class Late(threading.Thread):
+    class LateThread(threading.Thread):
         def start(self):
-            prefetch._lock = Watched()
+            prefetch._lock = WatchedLock()
             closing_it.start()
-            assert there.wait(WAIT)  # It waits for the lock, or has closed.
+            assert reached.wait(WAIT)  # The other thread waits for the lock, or has closed.
             super().start()
 
-    monkeypatch.setattr(subject.threading, "Thread", Late)
+    monkeypatch.setattr(subject.threading, "Thread", LateThread)
     handle = prefetch.begin(work)
     closing_it.join(WAIT)
-    assert settled(handle, prefetch).is_cancelled
+    assert wait_until_settled(handle, prefetch).is_cancelled
     assert at_end == [True]
 
 
-def test_work_that_takes_no_notice_is_left_and_told_and_work_may_close_its_own(told, monkeypatch):
+def test_work_that_ignores_its_cancellation_is_logged(told, monkeypatch):
     monkeypatch.setattr(subject, "END_SECONDS", 0.0)
-    prefetch, work = Prefetch(), Blocked()
+    prefetch, work = Prefetch(), BlockedWork()
     handle = prefetch.begin(work)
     assert work.begun.wait(WAIT)
     prefetch.close()
     assert [each["event"] for each in told()] == ["recall_left_running"]
     assert handle.is_cancelled
     work.go.set()
-    assert settled(handle, prefetch).take() is None
+    assert wait_until_settled(handle, prefetch).take() is None
     other = Prefetch()
-    handle = settled(other.begin(lambda _: other.close()), other)
+    handle = wait_until_settled(other.begin(lambda _: other.close()), other)
     assert (handle.has_failed, handle.is_cancelled) == (False, True)

@@ -1,4 +1,4 @@
-"""What a message asks, cut and stemmed as SQLite does it, and how much a text says of that."""
+"""The words of a message, cut and stemmed as SQLite does it, and their weight in a text."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -9,34 +9,34 @@ from muniment.recall.stems import Stemmer
 from muniment.store.rows import as_indexed
 
 
-def asked(text, stemmer):
-    """The words of a message, phrases with their spaces."""
+def read_words(text, stemmer):
+    """Return the words of a message, phrases with their spaces."""
     return [word.text for word in read_query(text, stemmer)]
 
 
-def test_a_question_before_or_behind_a_paste_is_read_and_no_message_asks_for_many_words(stemmer):
+def test_question_around_a_paste_is_read_and_words_are_bounded(stemmer):
     frames = " ".join(f"frame{number}" for number in range(300))
     pastes = ["2026-11-22 ERROR x.y: failed\n" * 40_000, "lorem " * 200_000, "x" * 500_000, frames]
     pastes += ["深" * 300_000, '("*' * 200_000]
     for paste in pastes:
-        assert "rollback" in asked(f"what was our rollback?\n{paste}", stemmer)
-        assert {"rollback", "nodes"} <= set(asked(f"{paste}\nso, rollback all nodes?", stemmer))
+        assert "rollback" in read_words(f"what was our rollback?\n{paste}", stemmer)
+        assert {"rollback", "nodes"} <= set(read_words(f"{paste}\nso, rollback all nodes?", stemmer))
     for text in ("ﬃ", "a", "a.", "\ufdfa", "中", "ab-", "\u0315\u0300"):
         for count in (4_000, 1_000_000):
-            assert len(asked(text * (count // len(text)), stemmer)) <= MAX_WORDS
+            assert len(read_words(text * (count // len(text)), stemmer)) <= MAX_WORDS
 
 
-def test_a_text_is_its_words_in_order_with_their_stems(stemmer):
-    for text, terms in (
+def test_text_is_its_words_in_order_with_their_stems(stemmer):
+    for text, expected in (
         *(("", []), ("Deployments", [("deployments", "deploy")]), ("ﬁling", [("filing", "file")])),
         ("the CAFÉ's naïve", [("the", "the"), ("cafe", "cafe"), ("s", "s"), ("naive", "naiv")]),
         ("snake_case", [("snake", "snake"), ("case", "case")]),
         ("東京塔", [("東京", "東京"), ("京塔", "京塔")]),
     ):
-        assert [tuple(term) for term in stemmer.terms(as_indexed(text))] == terms
+        assert [tuple(term) for term in stemmer.terms(as_indexed(text))] == expected
 
 
-def test_no_more_stems_are_kept_than_the_limit_those_that_were_asked_for_last(monkeypatch):
+def test_stem_cache_is_bounded_and_keeps_the_last_used(monkeypatch):
     monkeypatch.setattr(stems, "MAX_KEPT", 2)
     with closing(Stemmer()) as stemmer:
         assert stemmer.stems(["reads", "writes", "hopes"]).keys() == {"reads", "writes", "hopes"}
@@ -45,11 +45,11 @@ def test_no_more_stems_are_kept_than_the_limit_those_that_were_asked_for_last(mo
         assert set(stemmer._kept) == {"hopes", "reads"}
 
 
-def test_threads_that_share_one_get_each_their_own_words(stemmer):
-    def wrong(number):
+def test_threads_that_share_a_stemmer_get_their_own_words(stemmer):
+    def has_wrong_stems(number):
         words = [f"first{number % 8}", f"walking{number % 8}x"]
         found = [term.word for term in stemmer.terms(" ".join(words))]
         return found != words or stemmer.stems(words[1:]).keys() != {words[1]}
 
     with ThreadPoolExecutor(8) as pool:
-        assert not any(pool.map(wrong, range(160)))
+        assert not any(pool.map(has_wrong_stems, range(160)))

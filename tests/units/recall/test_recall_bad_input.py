@@ -1,8 +1,8 @@
-"""Whatever is wrong with the question, the catalog, the ledger, the disk or the tree: a recall never raises.
+"""A recall never raises for any defect of the question, the catalog, the ledger, the disk or the tree.
 
-It is right, or empty; where it failed `memory_retrieval_failed` says so by a code, and no event holds
-anything of what was asked or what stands in the memory. What is done to a tree between search and reading is
-done by a hook around the one or the other, never by a race that might be lost.
+It is correct or empty. If it fails, `memory_retrieval_failed` reports a code, and no event contains text of
+the question or of the memory. Changes of a tree between search and reading are made by a hook around one of
+them, never by a race.
 """
 
 import errno
@@ -42,15 +42,15 @@ def made(tmp_path):
         yield made
 
 
-def failures(told):
-    """The codes and problems of the failures so far; no event holds content."""
-    assert CANARY not in str(told())
-    assert "iesling" not in str(told())
-    failed = [each for each in told() if each["event"] == "memory_retrieval_failed"]
+def read_failures(events):
+    """Return the codes and problems of the logged failures, and require that no event contains content."""
+    assert CANARY not in str(events())
+    assert "iesling" not in str(events())
+    failed = [each for each in events() if each["event"] == "memory_retrieval_failed"]
     return [each.get("code") or each["problem"] for each in failed]
 
 
-def is_right(recalled):
+def is_complete(recalled):
     return sorted(paths(recalled)) == ["user/other.md", "user/wine.md"] and CANARY in recalled.text
 
 
@@ -67,14 +67,14 @@ QUESTIONS = [
 ]
 
 
-def test_whatever_is_asked_nothing_is_raised_and_nothing_fails(recaller, told):
+def test_any_question_is_answered_without_a_failure(recaller, told):
     for question in QUESTIONS:
         assert recaller.recall(question).error is None, question[:40]
-        assert is_right(recaller.recall(WINE))
-    assert failures(told) == []
+        assert is_complete(recaller.recall(WINE))
+    assert read_failures(told) == []
 
 
-def test_a_patience_that_has_ended_makes_it_empty_and_a_cancellation_is_no_failure(recaller, told):
+def test_expired_deadline_and_cancellation_give_an_empty_result(recaller, told):
     with Cancel() as cancel:
         cancel.set()
         ended = {DeadlineExceeded: Patience(time.monotonic()), Cancelled: Patience(math.inf, cancel)}
@@ -82,7 +82,7 @@ def test_a_patience_that_has_ended_makes_it_empty_and_a_cancellation_is_no_failu
             recalled = recaller.recall(WINE, patience=patience)
             assert is_empty(recalled)
             assert type(recalled.error) is kind
-            assert failures(told) == ["deadline"]
+            assert read_failures(told) == ["deadline"]
 
 
 # -- the catalog
@@ -92,57 +92,60 @@ DAMAGE = [
     lambda path: path.write_bytes(os.urandom(path.stat().st_size)),
     lambda path: os.truncate(path, path.stat().st_size // 2),
     lambda path: path.write_bytes(b""),
-    # The rows alone: those of the schema are looked at when it is opened.
+    # Only the rows: the schema is checked when the file is opened.
     lambda path: path.write_bytes((it := path.read_bytes())[: (at := len(it) // 2)] + os.urandom(at)),
     lambda path: [each.unlink() for each in path.parent.glob(f"{path.name}*")],
 ]
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_catalog_that_was_damaged_before_is_made_anew(made, recaller, told, damage):
-    assert is_right(recaller.recall(WINE))
-    made.state.catalog.drain()  # So that what is done to its file is done to all of it.
+def test_damaged_catalog_is_rebuilt_on_open(made, recaller, told, damage):
+    assert is_complete(recaller.recall(WINE))
+    made.state.catalog.drain()  # So that the damage affects the whole content.
     place, path = made.place, made.state.catalog.path
     made.state.close()
     damage(path)
-    with closing(State(path.parent)) as state, closing(Recaller(place.policy, place.roots, state)) as again:
-        assert is_right(again.recall(WINE))
-    assert failures(told) == []
+    with (
+        closing(State(path.parent)) as state,
+        closing(Recaller(place.policy, place.roots, state)) as reopened,
+    ):
+        assert is_complete(reopened.recall(WINE))
+    assert read_failures(told) == []
 
 
 @pytest.mark.parametrize("where", [(Search, "find"), (Shelf, "look_again")])
-def test_a_catalog_found_damaged_by_a_search_is_made_anew(made, recaller, told, monkeypatch, where):
+def test_catalog_damaged_during_a_search_is_rebuilt(made, recaller, told, monkeypatch, where):
     monkeypatch.setattr("muniment.store.visit._RACY_NS", 10**18)  # So that times prove nothing.
     recaller.recall(WINE)
     wine = made.file("user/wine.md")
-    between(monkeypatch, lambda: wine.write_text(ENTRY + "More.\n"))  # So that it is looked at again.
+    change_after_search(monkeypatch, lambda: wine.write_text(ENTRY + "More.\n"))  # So that it is read again.
     working, left, damage = getattr(*where), [1], sqlite3.DatabaseError("database disk image is malformed")
     damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
-    def damaged(self, *given):
+    def damage_once(self, *args):
         if left:
             left.pop()
             made.state.catalog.drain()
             DAMAGE[0](made.state.catalog.path)
             with reporting(made.state.catalog.path):
-                raise damage  # What the next page that is read tells; those that are kept may not.
-        return working(self, *given)
+                raise damage  # The error of the next page read; cached pages may not raise it.
+        return working(self, *args)
 
-    monkeypatch.setattr(*where, damaged)
-    assert is_right(recaller.recall(WINE))
+    monkeypatch.setattr(*where, damage_once)
+    assert is_complete(recaller.recall(WINE))
     assert left == []
-    assert failures(told) == []
+    assert read_failures(told) == []
 
 
 @pytest.mark.parametrize("table", ["entry", "text", "total"])
-def test_a_catalog_without_a_table_makes_it_empty_with_the_reason(made, recaller, told, table):
+def test_catalog_without_a_table_gives_an_empty_result(made, recaller, told, table):
     recaller.recall(WINE)
     made.execute(f"DROP TABLE {table}")
     assert is_empty(recaller.recall(WINE))
-    assert failures(told) == ["managed_memory_unavailable"]
+    assert read_failures(told) == ["managed_memory_unavailable"]
 
 
-def test_a_row_that_names_what_is_not_there_shows_nothing_of_it(made, recaller, told, tmp_path):
+def test_row_with_a_foreign_path_reveals_nothing(made, recaller, told, tmp_path):
     secret, rel = entry_of("Bottle", "Riesling from the Mosel, and the number of a safe."), "decoy.md"
     (tmp_path / "secret.md").write_text(secret)
     made.put(f"user/{rel}", secret)
@@ -152,22 +155,22 @@ def test_a_row_that_names_what_is_not_there_shows_nothing_of_it(made, recaller, 
         made.execute("UPDATE entry SET rel = ? WHERE rel = ?", (planted, rel))
         rel, recalled = planted, recaller.recall(WINE)
         assert "number of a safe" not in recalled.text, planted
-        assert is_right(recalled), planted
-    assert failures(told) == []
+        assert is_complete(recalled), planted
+    assert read_failures(told) == []
 
 
 # -- the ledger
 
 
-def test_a_ledger_that_another_writes_holds_no_recall_up_and_only_its_record(made, recaller, told):
+def test_locked_ledger_delays_only_the_record_of_a_recall(made, recaller, told):
     recalled = recaller.recall(WINE)
     with made.state.ledger.bare() as connection:
         connection.execute("PRAGMA busy_timeout = 20")
     with closing(sqlite3.connect(made.state.ledger.path, isolation_level=None)) as other:
-        other.execute("BEGIN EXCLUSIVE")  # Locks of one process hold between its connections too.
-        assert is_right(recaller.recall(WINE))
+        other.execute("BEGIN EXCLUSIVE")  # Connections of one process exclude each other, too.
+        assert is_complete(recaller.recall(WINE))
         recaller.record(recalled, "tests")
-    assert failures(told) == []
+    assert read_failures(told) == []
     assert [each["event"] for each in told()] == ["injection_not_recorded"]
     recaller.record(recalled, "tests")
     entries = [{"path": path, "digest": made.key(path).digest} for path in paths(recalled)]
@@ -178,13 +181,13 @@ def test_a_ledger_that_another_writes_holds_no_recall_up_and_only_its_record(mad
     assert [each["event"] for each in told()] == ["injection_not_recorded"] * 2
 
 
-def test_ids_are_read_without_raising_where_the_ledger_is_gone(tmp_path, told):
+def test_exclude_with_a_closed_ledger_does_not_raise(tmp_path, told):
     with api.open(tmp_path, home=tmp_path / "home") as memory:
         (memory.place.roots["user"].trusted_path / "wine.md").write_text(ENTRY)
-        shown = [each.id for each in memory.recall(WINE).entries]
+        ids = [each.id for each in memory.recall(WINE).entries]
         memory.place.state.ledger.close()
-        assert is_empty(memory.recall(WINE, exclude=shown))
-    assert set(failures(told)) == {"managed_memory_unavailable"}
+        assert is_empty(memory.recall(WINE, exclude=ids))
+    assert set(read_failures(told)) == {"managed_memory_unavailable"}
 
 
 # -- the disk
@@ -201,20 +204,20 @@ PARTS = [
 ]
 
 
-def test_whatever_the_disk_does_it_is_empty_with_a_reason_and_works_again(recaller, told, monkeypatch):
+def test_disk_failure_gives_an_empty_result_and_recovers(recaller, told, monkeypatch):
     for count, (where, problem) in enumerate(product(PARTS, DISK), 1):
         with monkeypatch.context() as disk:
             disk.setattr(*where, Mock(side_effect=problem))
             assert is_empty(recaller.recall(WINE)), (where, problem)
-        assert len(failures(told)) == count
-        assert is_right(recaller.recall(WINE))
+        assert len(read_failures(told)) == count
+        assert is_complete(recaller.recall(WINE))
 
 
 # -- the tree
 
 
 @pytest.mark.parametrize("becomes", ["moved", "replaced", "a link", "a file"])
-def test_a_root_that_is_not_where_it_was_makes_no_other_one_empty(made, recaller, told, becomes, tmp_path):
+def test_moved_or_replaced_root_leaves_the_others_searchable(made, recaller, told, becomes, tmp_path):
     made.put("project/wine.md", ENTRY)
     root = made.place.roots["user"].trusted_path
     root.rename(tmp_path / "elsewhere")
@@ -225,22 +228,24 @@ def test_a_root_that_is_not_where_it_was_makes_no_other_one_empty(made, recaller
     elif becomes == "a file":
         root.write_text(ENTRY)
     assert is_empty(recaller.recall(WINE))
-    assert len(failures(told)) == 1
+    assert len(read_failures(told)) == 1
     assert paths(recaller.recall(WINE, scopes=["project"])) == ["project/wine.md"]
 
 
-def between(monkeypatch, change):
-    """Have a tree changed behind the first search, before anything is read."""
+def change_after_search(monkeypatch, change):
+    """Change the tree after the first search, before any entry is read."""
     find, changes = Search.find, [change]
     monkeypatch.setattr(Search, "find", lambda *it: (find(*it), changes and changes.pop()())[0])
 
 
-def test_a_candidate_that_is_edited_in_place_is_ranked_by_what_it_says_now(made, recaller, monkeypatch):
-    monkeypatch.setattr("muniment.store.visit._RACY_NS", -(10**18))  # So that its row is believed.
+def test_candidate_edited_in_place_is_ranked_by_its_new_text(made, recaller, monkeypatch):
+    monkeypatch.setattr("muniment.store.visit._RACY_NS", -(10**18))  # So that its row is trusted.
     made.put("user/wine.md", "Riesling from the Mosel, Riesling\n")
     made.put("user/second.md", "Riesling\n")
     text = "Mosel Riesling, which Riesling of the Mosel? " * 3
-    between(monkeypatch, lambda: made.file("user/second.md").write_text(f"# Mosel Riesling\n\n{text}\n"))
+    change_after_search(
+        monkeypatch, lambda: made.file("user/second.md").write_text(f"# Mosel Riesling\n\n{text}\n")
+    )
     assert paths(recaller.recall("Riesling of the Mosel", limit=1)) == ["user/second.md"]
 
 
@@ -261,23 +266,25 @@ REPLACED = {
 
 
 @pytest.mark.parametrize("becomes", REPLACED)
-def test_what_replaces_a_found_entry_is_not_shown(made, recaller, told, monkeypatch, tmp_path, becomes):
+def test_replacement_of_a_found_entry_is_not_shown(made, recaller, told, monkeypatch, tmp_path, becomes):
     for name, text in {"secret.md": ENTRY, "wine.md": ENTRY, "same.md": OTHER}.items():
         (tmp_path / "outside" / name).write_text(text)
     made.put("user/deep/wine.md", OTHER)
     made.file("user/wine.md").unlink()
     file = made.file("user/deep/wine.md")
-    between(monkeypatch, lambda: (file.unlink(), REPLACED[becomes](file, tmp_path)))
+    change_after_search(monkeypatch, lambda: (file.unlink(), REPLACED[becomes](file, tmp_path)))
     recalled = recaller.recall(WINE)
     assert CANARY not in recalled.text
     assert paths(recalled) == ["user/other.md"]
-    assert failures(told) == []
-    between(monkeypatch, lambda: shutil.rmtree(made.place.roots["user"].trusted_path))
+    assert read_failures(told) == []
+    change_after_search(monkeypatch, lambda: shutil.rmtree(made.place.roots["user"].trusted_path))
     assert recaller.recall(WINE).entries == ()
 
 
-def test_an_entry_that_is_edited_behind_the_search_comes_as_it_is_now(made, recaller, monkeypatch):
-    between(monkeypatch, lambda: made.file("user/wine.md").write_text(ENTRY.replace("Mosel.", "Mosel, dry.")))
+def test_entry_edited_after_the_search_is_shown_as_it_is_now(made, recaller, monkeypatch):
+    change_after_search(
+        monkeypatch, lambda: made.file("user/wine.md").write_text(ENTRY.replace("Mosel.", "Mosel, dry."))
+    )
     (found,) = (each for each in recaller.recall(WINE).entries if each.path == "user/wine.md")
     assert found.key == made.key("user/wine.md")
     assert "dry" in found.text

@@ -1,7 +1,7 @@
-"""One conversation's recalls: brought in once, at the first place at which they are there, and told if not.
+"""The recalls of one conversation: injected once, at the first opportunity after they end, or logged if not.
 
-That a method returns while a recall is blocked is shown by a gate that is opened only behind the call: one
-that waited would wait for ever.
+A gate that is opened only after the call shows that a method returns while a recall is blocked: a method
+that waited would wait forever.
 """
 
 import json
@@ -25,26 +25,26 @@ EDITOR, DATABASE, DAY = "user/editor.md", "project/database.md", "project/deploy
 ZEPPELINS, WINE = "what about zeppelins over antarctica?", "which riesling of the mosel?"
 
 
-def asked(session, message, **more):
-    """What a turn brings in."""
+def run_turn(session, message, **more):
+    """Return the recall that a turn injects."""
     session.on_user_turn(message, **more)
     settle(session)
     return session.take(BroughtIn.USER_TURN)
 
 
-def themed(count):
-    """Entries that a question about wine is answered by, the first ones best."""
+def make_wine_entries(count):
+    """Make entries that answer a question about wine, the best first."""
     text = "Riesling from the Mosel, bottle {}. "
     return {f"user/wine-{n}.md": entry_of(f"Wine {n}", text.format(n) * 2) for n in range(count)}
 
 
-TAKES = tuple(methodcaller("take", where) for where in (BroughtIn.USER_TURN, BroughtIn.TOOL_RESULTS))
+TAKE_CALLS = tuple(methodcaller("take", where) for where in (BroughtIn.USER_TURN, BroughtIn.TOOL_RESULTS))
 
 
-# -- the table
+# -- the table of outcomes
 
 
-def settled_at_once(_stage, session):
+def run_fast_recall(_stage, session):
     session.on_user_turn(DARK)
     yield
     handle = session._handle
@@ -53,7 +53,7 @@ def settled_at_once(_stage, session):
     assert not handle.is_cancelled
 
 
-def slow_with_calls(stage, session):
+def run_slow_recall_with_calls(stage, session):
     gate = stage.gate()
     session.on_user_turn(DARK)
     handle, begun = session._handle, stage.clock()
@@ -73,58 +73,58 @@ def slow_with_calls(stage, session):
     assert len(stage.recaller.asked) == 1
 
 
-def slow_without_calls(stage, session):
+def run_slow_recall_without_calls(stage, session):
     gate = stage.gate()
     session.on_user_turn(DARK)
     assert session.take(BroughtIn.USER_TURN) is None
     gate.open()
-    yield  # It settles, and nobody comes by for it.
-    assert paths(asked(session, DEPLOY)) == [DAY]
+    yield  # It ends, but no call takes it.
+    assert paths(run_turn(session, DEPLOY)) == [DAY]
 
 
-def overtaken(stage, session):
+def run_superseded_recall(stage, session):
     gate = stage.gate()
     session.on_user_turn(DARK)
     first = session._handle
     assert gate.reached.wait(WAIT)
     session.on_user_turn(DEPLOY)
     assert first.is_cancelled
-    yield  # The first ends though its gate stays shut.
+    yield  # The first recall ends although its gate stays closed.
     assert first.settled_at is not None
     assert paths(session.take(BroughtIn.USER_TURN)) == [DAY]
 
 
 TABLE = {
-    settled_at_once: {BroughtIn.USER_TURN: 1},
-    slow_with_calls: {BroughtIn.TOOL_RESULTS: 1},
-    slow_without_calls: {Reason.SUPERSEDED: 1, BroughtIn.USER_TURN: 1},
-    overtaken: {Reason.SUPERSEDED: 1, BroughtIn.USER_TURN: 1},
+    run_fast_recall: {BroughtIn.USER_TURN: 1},
+    run_slow_recall_with_calls: {BroughtIn.TOOL_RESULTS: 1},
+    run_slow_recall_without_calls: {Reason.SUPERSEDED: 1, BroughtIn.USER_TURN: 1},
+    run_superseded_recall: {Reason.SUPERSEDED: 1, BroughtIn.USER_TURN: 1},
 }
 
 
 @pytest.mark.parametrize("scenario", TABLE)
-def test_a_recall_comes_at_the_first_place_at_which_it_is_there_and_holds_nobody_up(stage, scenario):
+def test_recall_is_injected_at_the_first_opportunity(stage, scenario):
     session = stage.session()
     for _ in scenario(stage, session):
-        settle(session)  # Behind each step, the end of all that runs.
+        settle(session)  # After each step, wait for all running work.
     assert session.outcomes == TABLE[scenario]
 
 
-# -- never in the way
+# -- records block no call
 
 
-def test_who_waits_for_the_last_record_has_waited_for_all_also_those_without_a_thread(monkeypatch, told):
-    """A thread that has written its last one may not have ended when the next one begins."""
+def test_close_waits_for_all_records_even_without_a_thread(monkeypatch, told):
+    """A thread that has written its last record may still run when the next one starts."""
     go, written = threading.Event(), []
-    records = subject._Records(lambda *given: written.append(given))
+    records = subject._Records(lambda *args: written.append(args))
     with monkeypatch.context() as scarce:
         scarce.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
         records.add(Recalled(), "first")
     records._thread = before = threading.Thread(target=go.wait, args=(WAIT,))
     before.start()
     records.add(Recalled(), "second")
-    with monkeypatch.context() as hasty:
-        hasty.setattr(subject, "_RECORD_SECONDS", 0.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(subject, "_RECORD_SECONDS", 0.0)
         records.close()
     assert [each["event"] for each in told()] == ["injection_not_recorded", "recall_left_running"]
     go.set()
@@ -133,7 +133,7 @@ def test_who_waits_for_the_last_record_has_waited_for_all_also_those_without_a_t
     assert written == [(Recalled(), "first"), (Recalled(), "second")]
 
 
-# -- each discard with its reason
+# -- every discard has a reason
 
 ABORTS = (Reason.TURN_LIMIT, Reason.NO_TURNS_LEFT, Reason.TOKEN_LIMIT, Reason.HOST_SIGNAL)
 SITES = {
@@ -144,7 +144,7 @@ SITES = {
 
 
 @pytest.mark.parametrize("is_settled", [False, True])
-def test_at_every_site_a_recall_is_aborted_with_its_reason_once(stage, told, is_settled):
+def test_aborted_recall_is_logged_once_with_its_reason(stage, told, is_settled):
     for reason, abort in SITES.items():
         session, _ = stage.session(), None if is_settled else stage.gate()
         session.on_user_turn(DARK)
@@ -161,10 +161,13 @@ def test_at_every_site_a_recall_is_aborted_with_its_reason_once(stage, told, is_
     assert [each["reason"] for each in told() if each["event"] == "recall_discarded"] == list(SITES)
 
 
-def test_a_recall_that_raises_or_has_an_error_has_failed_whatever_ends_its_turn(stage, monkeypatch, told):
-    ends = (*TAKES, RecallSession.on_reset, lambda session: session.on_user_turn(DEPLOY))
+def test_raising_recall_counts_as_failed_however_its_turn_ends(stage, monkeypatch, told):
+    ends = (*TAKE_CALLS, RecallSession.on_reset, lambda session: session.on_user_turn(DEPLOY))
     failed = Recalled(error=recall_failed("a defect"))
-    for broken, ways in ((Mock(side_effect=ValueError(CANARY)), ends), (lambda *_a, **_m: failed, TAKES)):
+    for broken, ways in (
+        (Mock(side_effect=ValueError(CANARY)), ends),
+        (lambda *_a, **_m: failed, TAKE_CALLS),
+    ):
         for end in ways:
             session = stage.session()
             with monkeypatch.context() as patched:
@@ -176,11 +179,11 @@ def test_a_recall_that_raises_or_has_an_error_has_failed_whatever_ends_its_turn(
     assert CANARY not in str(told())
 
 
-# -- a parent that is cancelled
+# -- a cancelled parent
 
 
 @pytest.mark.parametrize("when", ["before", "during", "after", "overtaken"])
-def test_a_cancelled_parent_stays_the_callers_and_makes_no_recall_a_failure(stage, told, when):
+def test_cancelled_parent_is_no_failure_of_the_recall(stage, told, when):
     with Cancel() as parent:
         stage.session(parent=parent).close()
         session, is_slow = stage.session(parent=parent), when in {"during", "overtaken"}
@@ -193,7 +196,7 @@ def test_a_cancelled_parent_stays_the_callers_and_makes_no_recall_a_failure(stag
             parent.set()
         if when == "overtaken":
             session.on_user_turn(DEPLOY)
-        settle(session)  # Though its gate stays shut.
+        settle(session)  # Although its gate stays closed.
         assert session._handle.is_cancelled == (when != "after")
         parent.set()
         assert session.take(BroughtIn.USER_TURN) is session.take(BroughtIn.TOOL_RESULTS) is None
@@ -202,82 +205,82 @@ def test_a_cancelled_parent_stays_the_callers_and_makes_no_recall_a_failure(stag
     assert {each["event"] for each in told()} == {"recall_discarded"}
 
 
-# -- nothing twice
+# -- nothing is injected twice
 
 
-def test_each_turn_brings_what_is_new_until_nothing_is_left_and_long_after_all_may_come(tmp_path):
-    with staged(tmp_path, themed(12)) as stage:
+def test_each_turn_injects_new_entries_until_repeats_are_allowed(tmp_path):
+    with staged(tmp_path, make_wine_entries(12)) as stage:
         session = stage.session(repeat_after=1_000)
-        brought = [paths(asked(session, WINE)) for _ in range(3)]
+        brought = [paths(run_turn(session, WINE)) for _ in range(3)]
         assert [len(each) for each in brought] == [5, 5, 2]
         assert len(set(chain(*brought))) == 12
         session.heard(999)
-        assert asked(session, WINE) is None
+        assert run_turn(session, WINE) is None
         resumed = stage.session(repeat_after=1_000, state=json.loads(json.dumps(session.as_json())))
         resumed.heard(1)
-        again = asked(resumed, WINE)
-        # The set begins anew with what came again, and so does the count.
-        assert {f"user/{key.rel}" for key in resumed.shown} == set(paths(again))
-        assert set(paths(asked(resumed, WINE))).isdisjoint(paths(again))
+        repeated = run_turn(resumed, WINE)
+        # The set and the count start again with the repeated entries.
+        assert {f"user/{key.rel}" for key in resumed.shown} == set(paths(repeated))
+        assert set(paths(run_turn(resumed, WINE))).isdisjoint(paths(repeated))
 
 
-def test_what_was_told_stays_told_as_long_as_anything_that_may_be_shown_was_not(stage, monkeypatch):
+def test_injected_entry_is_not_repeated_before_all_were_injected(stage, monkeypatch):
     session = stage.session(repeat_after=0)
-    assert paths(asked(session, DARK)) == [EDITOR]
-    assert asked(session, DARK) is asked(session, DARK) is None
-    asked(session, DEPLOY)
-    asked(session, STAGING)
-    assert paths(asked(session, DARK)) == [EDITOR]  # Now all three were told.
+    assert paths(run_turn(session, DARK)) == [EDITOR]
+    assert run_turn(session, DARK) is run_turn(session, DARK) is None
+    run_turn(session, DEPLOY)
+    run_turn(session, STAGING)
+    assert paths(run_turn(session, DARK)) == [EDITOR]  # Now all three were injected.
     stage.made.put("user/new.md", entry_of("Tea", "Likes tea."))
-    asked(session, DEPLOY)
-    asked(session, STAGING)
-    assert asked(session, DARK) is None
+    run_turn(session, DEPLOY)
+    run_turn(session, STAGING)
+    assert run_turn(session, DARK) is None
     with monkeypatch.context() as policy:
         policy.setattr(Shelf, "accepts", lambda _self, _root, rel: rel != "new.md")
-        assert paths(asked(session, DARK)) == [EDITOR]  # What nobody may see is not waited for.
+        assert paths(run_turn(session, DARK)) == [EDITOR]  # It does not wait for hidden entries.
     broken = stage.session(state={"shown": [list(key) for key in session.shown]}, repeat_after=0)
     monkeypatch.setattr(subject.Recaller, "has_told_all", lambda *_: False)
-    assert asked(broken, DARK) is None
+    assert run_turn(broken, DARK) is None
 
 
-def test_an_entry_that_is_edited_and_edited_back_is_told_each_time(stage):
+def test_edited_entry_is_injected_each_time(stage):
     session, before = stage.session(), stage.made.file(EDITOR).read_text()
     for text in (before, before.replace("dark", "light"), before):
         stage.made.put(EDITOR, text)
-        assert paths(asked(session, "which mode does the editor want?")) == [EDITOR]
-        assert asked(session, "which mode does the editor want?") is None
+        assert paths(run_turn(session, "which mode does the editor want?")) == [EDITOR]
+        assert run_turn(session, "which mode does the editor want?") is None
     assert len(session.shown) == 1
 
 
-def test_a_message_about_nothing_or_a_retry_that_fails_leaves_the_set_as_it_was(stage, monkeypatch):
+def test_empty_result_or_failed_retry_keeps_the_injected_set(stage, monkeypatch):
     session, recall = stage.session(), stage.recaller.recall
-    assert asked(session, ZEPPELINS) is None
-    asked(session, DARK)
-    shown = session.shown
-    assert shown == {stage.made.key(EDITOR)}
-    assert asked(session, ZEPPELINS) is None
-    assert stage.recaller.asked == [(ZEPPELINS, set()), (DARK, set()), (ZEPPELINS, shown)]
+    assert run_turn(session, ZEPPELINS) is None
+    run_turn(session, DARK)
+    injected = session.shown
+    assert injected == {stage.made.key(EDITOR)}
+    assert run_turn(session, ZEPPELINS) is None
+    assert stage.recaller.asked == [(ZEPPELINS, set()), (DARK, set()), (ZEPPELINS, injected)]
     session.heard(REPEAT_AFTER)
-    asked(session, DEPLOY)
-    asked(session, STAGING)
+    run_turn(session, DEPLOY)
+    run_turn(session, STAGING)
     session.heard(REPEAT_AFTER)
-    shown = session.shown
-    assert asked(session, ZEPPELINS) is None
-    assert stage.recaller.asked[-2:] == [(ZEPPELINS, shown), (ZEPPELINS, set())]  # One retry, of all.
+    injected = session.shown
+    assert run_turn(session, ZEPPELINS) is None
+    assert stage.recaller.asked[-2:] == [(ZEPPELINS, injected), (ZEPPELINS, set())]  # One retry, of all.
 
-    def failing(query, *, exclude=(), **more):
+    def fail_on_retry(query, *, exclude=(), **more):
         return (
             recall(query, exclude=exclude, **more) if exclude else Recalled(error=recall_failed("a defect"))
         )
 
-    monkeypatch.setattr(stage.recaller, "recall", failing)
-    assert asked(session, DARK) is None
-    assert session.shown == shown
+    monkeypatch.setattr(stage.recaller, "recall", fail_on_retry)
+    assert run_turn(session, DARK) is None
+    assert session.shown == injected
     assert session.outcomes == {BroughtIn.USER_TURN: 3, Reason.NOTHING_FOUND: 4}
 
 
-def test_what_was_told_otherwise_since_the_recall_began_is_not_told_again(tmp_path):
-    with staged(tmp_path, themed(3)) as stage:
+def test_entry_injected_by_another_part_is_not_repeated(tmp_path):
+    with staged(tmp_path, make_wine_entries(3)) as stage:
         session, other = stage.session(), stage.made.key("user/wine-1.md")
         session.on_user_turn(WINE)
         settle(session)
@@ -288,22 +291,22 @@ def test_what_was_told_otherwise_since_the_recall_began_is_not_told_again(tmp_pa
         assert other not in session.shown
 
 
-def test_where_all_was_told_otherwise_nothing_is_brought_in_and_the_set_stays(stage):
+def test_recall_of_only_injected_entries_injects_nothing(stage):
     session, key = stage.session(repeat_after=0), stage.made.key(EDITOR)
-    asked(session, DEPLOY)
-    asked(session, STAGING)
+    run_turn(session, DEPLOY)
+    run_turn(session, STAGING)
     others = session.shown
-    for shown in (others, {*others, key}):
+    for injected in (others, {*others, key}):
         session.on_user_turn(DARK)
         settle(session)
         assert session.take(BroughtIn.USER_TURN, told={key}) is None
-        assert session.shown == shown
-        asked(session, DARK)  # And once it is shown, what comes is a repeat.
+        assert session.shown == injected
+        run_turn(session, DARK)  # When it is shown, the result is a repeat.
     assert session.outcomes == {Reason.NOTHING_NEW: 2, BroughtIn.USER_TURN: 4}
     session.on_compaction()
-    asked(session, DEPLOY)
+    run_turn(session, DEPLOY)
     count = len(stage.recaller.asked)
-    assert asked(session, DARK, told=[key]) is None  # Nor is it recalled where nothing else is left.
+    assert run_turn(session, DARK, told=[key]) is None  # It is not recalled either if nothing else is left.
     assert all(key in exclude for _, exclude in stage.recaller.asked[count:])
 
 
@@ -314,7 +317,7 @@ LISTED = ["abc", 7, None, [], ["a"], ["a", "b", 7], ["a", "b", None], [["a"], "b
 HOSTILE = [None, 7, "shown", ["shown"], *({"shown": each} for each in (None, 7, "abc", {"a": "b"}, LISTED))]
 
 
-def test_a_hostile_state_is_no_state_and_a_hostile_key_leaves_nothing_out_but_itself(stage):
+def test_hostile_state_is_ignored_and_its_keys_are_bounded(stage):
     parts = ["\0", "\ud800", "' OR 1=1 --", '"]', "x" * 100_000, "\u202e"]
     states = [(state, 0) for state in (*HOSTILE, {"shown": [[b"a", "b", "c"]]})]
     endless = {"shown": [["root", f"{number}.md", "digest"] for number in range(MAX_KEYS + 1_000)]}
@@ -322,4 +325,4 @@ def test_a_hostile_state_is_no_state_and_a_hostile_key_leaves_nothing_out_but_it
         session = stage.session(state=state)
         assert len(session.shown) == len(session.as_json()["shown"]) == count, state
         json.dumps(session.as_json())
-        assert paths(asked(session, DARK)) == [EDITOR], state
+        assert paths(run_turn(session, DARK)) == [EDITOR], state

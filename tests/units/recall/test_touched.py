@@ -1,4 +1,4 @@
-"""What is told about the files that are touched: looked up beside the loop, each path and each entry once."""
+"""Entries about touched files: searched in the background, each path and each entry once."""
 
 import errno
 import math
@@ -16,31 +16,31 @@ ENTRIES = {path: entry_of(path, "Half to even, on Tuesdays.") for path in (*BILL
 
 
 class Lookups:
-    """What `Touched` is made of, with what was looked up, and gates before it."""
+    """The parts of `Touched`, with recorded lookups and gates before them."""
 
     def __init__(self, stage):
         self.stage, self.looked_up, self.gates, self.known = stage, [], [], set()
         self.prefetch, static = stage.closing(Prefetch()), StaticContext(stage.recaller, Budgets())
         about = static.about
 
-        def behind_a_gate(unsafe_paths, exclude, *given):
+        def look_up_with_gate(unsafe_paths, exclude, *args):
             self.looked_up.append((list(unsafe_paths), frozenset(exclude)))
             if self.gates:
-                self.gates.pop(0).wait(given[-1])
-            return about(unsafe_paths, exclude, *given)
+                self.gates.pop(0).wait(args[-1])
+            return about(unsafe_paths, exclude, *args)
 
-        static.about = behind_a_gate
+        static.about = look_up_with_gate
         self.touched = Touched(static, self.prefetch, 1_000, lambda: self.known)
 
-    def hanging(self, path):
-        """The gate before a lookup that has begun."""
+    def start_hanging(self, path):
+        """Start a lookup and return the gate that blocks it."""
         self.gates.append(gate := self.stage.closing(Gate()))
         self.touched.add(path)
         assert gate.reached.wait(WAIT)
         return gate
 
     def take(self):
-        """What is to be told once what runs has ended."""
+        """Return the entries to inject after the running lookups end."""
         settle(self.prefetch)
         return self.touched.take()
 
@@ -51,7 +51,7 @@ def lookups(tmp_path):
         yield Lookups(stage)
 
 
-def test_what_is_about_a_path_is_told_once_it_is_there_and_only_once(lookups):
+def test_entries_about_a_path_are_returned_once(lookups):
     touched, names = lookups.touched, ["src/billing/invoice.py", "src/billing/other.py"]
     touched.add(names[0])
     recalled = lookups.take()
@@ -64,8 +64,8 @@ def test_what_is_about_a_path_is_told_once_it_is_there_and_only_once(lookups):
     assert [unsafe_paths for unsafe_paths, _ in lookups.looked_up] == [[names[0]], [names[1]]]
 
 
-def test_nothing_waits_for_a_lookup_that_hangs_and_what_is_touched_meanwhile_comes_with_the_next(lookups):
-    gate, names = lookups.hanging("deploy/a.py"), [f"billing/{number}.py" for number in range(3)]
+def test_hanging_lookup_blocks_nothing_and_new_paths_follow(lookups):
+    gate, names = lookups.start_hanging("deploy/a.py"), [f"billing/{number}.py" for number in range(3)]
     for name in names:
         lookups.touched.add(name)
         assert lookups.touched.take() is None
@@ -76,7 +76,7 @@ def test_nothing_waits_for_a_lookup_that_hangs_and_what_is_touched_meanwhile_com
     assert lookups.touched.spent == first.tokens + second.tokens
 
 
-def test_what_was_told_otherwise_while_it_was_looked_up_is_not_told_again_and_the_rest_is(lookups):
+def test_entry_injected_during_the_lookup_is_not_repeated(lookups):
     lookups.touched.add("billing/a.py")
     settle(lookups.prefetch)
     lookups.known = {lookups.stage.made.key("project/billing/tax.md")}
@@ -85,15 +85,15 @@ def test_what_was_told_otherwise_while_it_was_looked_up_is_not_told_again_and_th
     assert [exclude for _, exclude in lookups.looked_up] == [frozenset(), lookups.known]
 
 
-def test_a_lookup_that_ran_when_the_conversation_began_anew_is_cancelled_and_not_told(lookups):
-    lookups.hanging("deploy/a.py")
+def test_lookup_of_a_reset_conversation_is_cancelled(lookups):
+    lookups.start_hanging("deploy/a.py")
     lookups.touched.begin_anew()
-    assert lookups.take() is None  # Though its gate stays shut.
+    assert lookups.take() is None  # Although its gate stays closed.
     lookups.touched.add("billing/a.py")
     assert set(paths(lookups.take())) == BILLING
 
 
-def test_a_lookup_that_fails_or_finds_no_descriptor_is_not_told_and_goes_on_later(lookups, told, monkeypatch):
+def test_failed_lookup_is_logged_and_later_ones_work(lookups, told, monkeypatch):
     touched = lookups.touched
     touched.add(None)
     assert lookups.take() is None
@@ -101,12 +101,12 @@ def test_a_lookup_that_fails_or_finds_no_descriptor_is_not_told_and_goes_on_late
         scarce.setattr(lookups.prefetch, "begin", Mock(side_effect=OSError(errno.EMFILE, "none left")))
         touched.add("deploy/a.py")
         assert touched.take() is None
-    assert touched.take() is None  # It is begun here.
+    assert touched.take() is None  # It starts here.
     assert paths(lookups.take()) == DAY
     assert [each["event"] for each in told()] == ["memory_retrieval_failed", *["recall_not_begun"] * 2]
 
 
-def test_a_tool_that_names_all_files_of_a_disk_is_followed_in_parts_to_a_bound(lookups, monkeypatch):
+def test_many_touched_files_are_looked_up_in_bounded_parts(lookups, monkeypatch):
     monkeypatch.setattr("muniment.recall.touched.MAX_PATHS", bound := 3 * PATHS_AT_ONCE + 1)
     for path in (*(f"src/{number}.py" for number in range(bound + 20)), "billing/a.py"):
         lookups.touched.add(path)

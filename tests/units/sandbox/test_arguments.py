@@ -1,4 +1,4 @@
-"""The closed models: what does not fit is answered in one line, and never with what was sent."""
+"""The closed argument models: invalid arguments get a one-line error that never repeats the input."""
 
 import itertools
 from functools import reduce
@@ -21,7 +21,7 @@ GOOD = {
 
 
 @pytest.mark.threat("T-POL-05", control="mapped_tools")
-def test_every_tool_declares_what_it_needs_of_a_policy_and_all_but_grep_need_a_path():
+def test_every_tool_declares_its_verbs_and_required_path():
     assert set(VERBS) == set(TOOLS) == set(GOOD)
     assert all(verbs for verbs in VERBS.values())
     writing = {tool for tool, verbs in VERBS.items() if set(verbs) & {Verb.CREATE, Verb.MODIFY, Verb.DELETE}}
@@ -30,7 +30,7 @@ def test_every_tool_declares_what_it_needs_of_a_policy_and_all_but_grep_need_a_p
         assert model.model_fields["path"].is_required() == (tool != "grep")
 
 
-def test_what_is_no_object_of_the_right_shape_is_bad_arguments(tmp_path):
+def test_arguments_of_the_wrong_shape_are_bad_arguments(tmp_path):
     call, nested = make_bench(tmp_path).workbench.call, reduce(lambda inner, _: [inner], range(50), [])
     odd = (None, [], "path", 1, True, {}, {"path": None}, {"path": nested})
     for tool, bad in itertools.product(GOOD, odd):
@@ -48,11 +48,11 @@ BOUNDED = {
 
 
 @pytest.mark.threat("T-RUN-03", control="closed_arguments")
-def test_an_unknown_argument_is_refused_by_name_and_numbers_and_switches_are_strict_and_bounded(tmp_path):
+def test_unknown_argument_and_value_out_of_bounds_are_rejected(tmp_path):
     for tool, good in GOOD.items():
-        told = str(raised(ToolError, parse, tool, {**good, "pa\nth": "secret"}))
-        assert r"has no argument 'pa\nth'; it takes " in told
-        assert "secret" not in told
+        message = str(raised(ToolError, parse, tool, {**good, "pa\nth": "secret"}))
+        assert r"has no argument 'pa\nth'; it takes " in message
+        assert "secret" not in message
     call = make_bench(tmp_path).workbench.call
     for tool, arguments in BOUNDED.items():
         for name, value in ((name, value) for name, values in arguments.items() for value in values):
@@ -63,7 +63,7 @@ def test_an_unknown_argument_is_refused_by_name_and_numbers_and_switches_are_str
 
 
 @pytest.mark.threat("T-RUN-07", control="known_tools")
-def test_what_is_none_of_the_five_is_no_tool(tmp_path):
+def test_unknown_tool_is_an_error(tmp_path):
     call = make_bench(tmp_path).workbench.call
     for tool in ("", "bash", "READ_FILE", "read_file ", "__init__", None, 1, [], {}, ("ls",)):
         outcome = call(tool, {})
@@ -72,7 +72,7 @@ def test_what_is_none_of_the_five_is_no_tool(tmp_path):
 
 
 @pytest.mark.threat("T-RUN-03", control="argument_sizes")
-def test_a_string_above_its_limit_is_too_large_before_anything_looks_at_it():
+def test_too_long_string_is_rejected_before_it_is_read():
     limits = dict.fromkeys(("content", "old_string", "new_string"), MAX_FILE_BYTES)
     for name, limit in {"pattern": MAX_PATTERN_CHARS, **limits}.items():
         check_sizes({name: "x" * limit})

@@ -1,4 +1,4 @@
-"""A workbench in a worker, which no argument ends, and the service that follows its protocol there."""
+"""A workbench in a worker, which no argument ends, and the service that follows its protocol."""
 
 import socket
 import struct
@@ -18,18 +18,18 @@ from muniment.sandbox.tools.remote import RemoteBench, greet
 from muniment.sandbox.tools.service import serve, warm
 
 
-def patience():
+def make_deadline():
     return Patience(time.monotonic() + 30)
 
 
-def remote(worker):
-    greet(worker, patience())
-    return RemoteBench(worker, strict(), SCOPES, must_read=True, patience=patience)
+def make_remote(worker):
+    greet(worker, make_deadline())
+    return RemoteBench(worker, strict(), SCOPES, must_read=True, patience=make_deadline)
 
 
-def test_no_nesting_and_no_size_costs_the_worker_its_life(zygote):
-    with zygote.spawn({}, patience()) as worker:
-        bench = remote(worker)
+def test_nested_or_huge_arguments_do_not_end_the_worker(zygote):
+    with zygote.spawn({}, make_deadline()) as worker:
+        bench = make_remote(worker)
         for depth in (10, *range(990, 1000), 5000):
             nested = reduce(lambda inner, _: [inner], range(depth), [])
             assert bench.call("ls", {"path": nested}).code == "bad_arguments"
@@ -40,7 +40,7 @@ def test_no_nesting_and_no_size_costs_the_worker_its_life(zygote):
         assert bench.call("ls", {"path": ""}).verdict == "allow"
 
 
-NO_MESSAGES = {
+INVALID_FRAMES = {
     "a header of 2^31 bytes": struct.pack("!I", 2**31) + b"{}",
     "a body of 2^31 bytes": frame(b'{"t":"init","body":2147483648}'),
     "another protocol": b"GET / HTTP/1.1\r\n\r\n",
@@ -48,19 +48,19 @@ NO_MESSAGES = {
 }
 
 
-def test_a_fenced_worker_that_hears_no_message_ends_with_a_code_of_its_own(zygote, subtests):
-    for number, (name, sent) in enumerate(NO_MESSAGES.items()):
-        with subtests.test(name), zygote.spawn({}, patience()) as worker:
-            _ = remote(worker) if number % 2 else greet(worker, patience())
+def test_fenced_worker_that_receives_no_message_exits_with_65(zygote, subtests):
+    for number, (name, sent) in enumerate(INVALID_FRAMES.items()):
+        with subtests.test(name), zygote.spawn({}, make_deadline()) as worker:
+            _ = make_remote(worker) if number % 2 else greet(worker, make_deadline())
             worker._sock.send(sent)
             with pytest.raises(WorkerLost, match=r"exit code 65 .frame"):
-                worker.receive(max_body=0, patience=patience())
+                worker.receive(max_body=0, patience=make_deadline())
 
 
-# -- the service on a thread of this process, spoken to as the broker does ---------------------------------
+# -- the service on a thread of this process, called as the broker does ---------------------------------
 
 
-def test_a_broker_that_leaves_the_protocol_is_left(tmp_path):
+def test_service_ends_when_the_broker_breaks_the_protocol(tmp_path):
     def init(**more):
         return {
             "t": "init",
@@ -75,15 +75,15 @@ def test_a_broker_that_leaves_the_protocol_is_left(tmp_path):
         *([({"t": "call"}, b"")], [({}, b"")], [({"t": "changes"}, b"")]),
         *([linked, ({"t": "links"}, b"{}"), ({"t": "changes"}, b"")], [init(), ({"t": "shutdown"}, b"")]),
     ):
-        ours, theirs = socket.socketpair()
-        with ours, theirs, ThreadPoolExecutor(1) as thread:
-            ended = thread.submit(serve, theirs, {scope: root.fd for scope, root in roots.items()}, {})
+        local_socket, peer_socket = socket.socketpair()
+        with local_socket, peer_socket, ThreadPoolExecutor(1) as thread:
+            ended = thread.submit(serve, peer_socket, {scope: root.fd for scope, root in roots.items()}, {})
             for header, body in messages:
-                Channel(ours).send(header, body)
+                Channel(local_socket).send(header, body)
             assert type(ended.exception(10)) is ProtocolViolation
 
 
-def test_warming_touches_no_file_and_leaves_nothing(tmp_path, monkeypatch):
+def test_warm_up_touches_no_file_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with nothing_left_open():
         warm()

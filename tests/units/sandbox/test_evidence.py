@@ -1,4 +1,4 @@
-"""What is believed of a worker's report: `muniment.sandbox.fence.evidence`."""
+"""Which parts of a worker's report are believed: `muniment.sandbox.fence.evidence`."""
 
 import os
 
@@ -13,8 +13,8 @@ PLAIN = "Name:\tpython3\nCapEff:\t000001ffffffffff\nNoNewPrivs:\t0\nSeccomp:\t0\
 
 
 @pytest.mark.threat("T-FENCE-08", control="kernel_asked")
-def test_a_kernel_that_says_otherwise_outweighs_the_report():
-    for line, instead, layer in (
+def test_kernel_status_overrides_the_report():
+    for line, replacement, layer in (
         ("Seccomp:\t2", "Seccomp:\t0", FenceLayer.SECCOMP),
         *(("Seccomp:\t2", "Seccomp:\t1", FenceLayer.SECCOMP), ("Seccomp:\t2", "", FenceLayer.SECCOMP)),
         ("NoNewPrivs:\t1", "NoNewPrivs:\t0", FenceLayer.NO_NEW_PRIVS),
@@ -22,11 +22,11 @@ def test_a_kernel_that_says_otherwise_outweighs_the_report():
         ("CapEff:\t0000000000000000", "CapEff:\t0000000000000400", FenceLayer.CAPABILITIES),
         ("CapEff:\t0000000000000000", "CapEff:\t", FenceLayer.CAPABILITIES),
     ):
-        status = FENCED.replace(f"{line}\n", f"{instead}\n")
-        assert what_holds([], status, PLAIN) == Held(Enforcement.PARTIAL, (layer,)), instead
+        status = FENCED.replace(f"{line}\n", f"{replacement}\n")
+        assert what_holds([], status, PLAIN) == Held(Enforcement.PARTIAL, (layer,)), replacement
 
 
-def test_a_filter_of_the_containers_is_none_of_the_workers_and_old_kernels_count_none():
+def test_filter_of_the_container_does_not_count_as_the_workers():
     filtered = PLAIN.replace("filters:\t0", "filters:\t1")
     seccomp = Held(Enforcement.PARTIAL, (FenceLayer.SECCOMP,))
     assert what_holds([], FENCED, filtered) == seccomp
@@ -37,15 +37,15 @@ def test_a_filter_of_the_containers_is_none_of_the_workers_and_old_kernels_count
     assert what_holds([], *uncounted) == Held(Enforcement.FULL, ())
 
 
-def test_a_worker_is_fully_held_without_mdwe_and_without_no_other_layer():
+def test_confinement_is_full_without_mdwe_only():
     for layer in FenceLayer:
         expected = Enforcement.FULL if layer is FenceLayer.MDWE else Enforcement.PARTIAL
         assert what_holds([layer], FENCED, PLAIN) == Held(expected, (layer,))
 
 
-def test_the_kernel_is_asked_about_one_process_and_tools_in_this_one_are_held_by_nothing():
+def test_kernel_status_is_read_per_process():
     status = read_status(os.getpid())
     assert f"\nPid:\t{os.getpid()}\n" in status
     assert what_holds([], status, PLAIN).enforcement is Enforcement.PARTIAL
-    assert read_status(2**22 + 1) == ""  # above the largest process id there can be
+    assert read_status(2**22 + 1) == ""  # above the largest possible process id
     assert Held(Enforcement.NONE, tuple(FenceLayer)) == IN_PROCESS

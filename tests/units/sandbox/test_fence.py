@@ -1,6 +1,6 @@
-"""The fence around a real worker, seen from outside by what the kernel says of it.
+"""The fence around a real worker, checked from outside by the kernel's status files.
 
-What the fenced process may still *do* is tried in `test_attempts.py`.
+`test_attempts.py` tries what the fenced process can still *do*.
 """
 
 import errno
@@ -30,8 +30,8 @@ def roots(tmp_path):
     return make_roots(tmp_path)
 
 
-def limits_of(worker):
-    """(soft, hard) by the name that the kernel gives a limit."""
+def read_limits(worker):
+    """Return (soft, hard) by the kernel's name of each limit."""
     lines = Path(f"/proc/{worker.pid}/limits").read_text().splitlines()[1:]
     return {line[:26].strip(): tuple(line[26:].split()[:2]) for line in lines}
 
@@ -46,11 +46,11 @@ LIMITS = {
 
 @pytest.mark.threat("T-FENCE-07", control="fence_limits")
 @needs_fence
-def test_a_worker_is_fully_held_and_the_kernel_says_so(zygote, roots):
+def test_worker_is_fully_confined_and_the_kernel_confirms_it(zygote, roots):
     fds = {scope: os.open(path, os.O_PATH | os.O_DIRECTORY) for scope, path in roots.items()}
     with zygote.spawn(fds, soon()) as worker:
-        held = greet(worker, soon())
-        limits = limits_of(worker)
+        confinement = greet(worker, soon())
+        limits = read_limits(worker)
         pages = int(Path(f"/proc/{worker.pid}/statm").read_text().split()[0])
     for fd in fds.values():
         os.close(fd)
@@ -58,30 +58,30 @@ def test_a_worker_is_fully_held_and_the_kernel_says_so(zygote, roots):
     soft, hard = map(int, limits["Max address space"])
     assert soft == hard
     assert MEMORY_BYTES // 2 < soft - pages * resource.getpagesize() <= MEMORY_BYTES
-    assert held.enforcement is Enforcement.FULL
+    assert confinement.enforcement is Enforcement.FULL
 
 
 @needs_fence
-def test_a_limit_that_a_parent_set_lower_stays_lower():
+def test_lower_limit_of_the_parent_is_kept():
     with source("frugal_service:serve") as zygote, zygote.spawn({}, soon()) as worker:
         assert greet(worker, soon()).enforcement is Enforcement.FULL
-        assert limits_of(worker)["Max open files"] == ("50", "50")
-        assert limits_of(worker)["Max cpu time"] == ("20", "20")
+        assert read_limits(worker)["Max open files"] == ("50", "50")
+        assert read_limits(worker)["Max cpu time"] == ("20", "20")
 
 
-claims = own_zygote("claiming_service:serve")
-"""It has no fence and claims all of it."""
+lying_zygote = own_zygote("claiming_service:serve")
+"""A worker source that claims a complete fence and has none."""
 
 
 @pytest.fixture
-def claiming(claims, monkeypatch):
-    """In the place of the sandbox's."""
-    monkeypatch.setattr(pool, "_SHARED", claims)
+def use_lying_zygote(lying_zygote, monkeypatch):
+    """Replace the zygote of the sandbox."""
+    monkeypatch.setattr(pool, "_SHARED", lying_zygote)
 
 
 @pytest.mark.threat("T-FENCE-08", control="kernel_asked")
-@pytest.mark.usefixtures("claiming")
-def test_a_worker_that_claims_a_fence_which_the_kernel_denies_is_partial(roots):
+@pytest.mark.usefixtures("use_lying_zygote")
+def test_false_claim_of_a_fence_gives_partial_confinement(roots):
     with Sandbox("strict", roots) as box:
         assert box.enforcement is Enforcement.PARTIAL
         assert {FenceLayer.SECCOMP, FenceLayer.NO_NEW_PRIVS} <= set(box.held.missing)
@@ -89,8 +89,8 @@ def test_a_worker_that_claims_a_fence_which_the_kernel_denies_is_partial(roots):
 
 
 @pytest.mark.threat("T-RUN-11", control="required_enforcement")
-@pytest.mark.usefixtures("claiming")
-def test_a_policy_that_requires_the_fence_refuses_a_run_without_and_says_what_to_do(roots):
+@pytest.mark.usefixtures("use_lying_zygote")
+def test_required_fence_that_is_missing_rejects_the_run(roots):
     with nothing_left_open(), pytest.raises(ConfinementUnavailable) as caught:
         Sandbox("hardened", roots)
     assert caught.value.offered is Enforcement.PARTIAL
@@ -99,9 +99,7 @@ def test_a_policy_that_requires_the_fence_refuses_a_run_without_and_says_what_to
 
 
 @needs_fence
-def test_the_hardened_policy_runs_behind_the_fence_which_each_connection_is_held_by_anew(
-    roots, monkeypatch, claims
-):
+def test_hardened_policy_checks_the_fence_of_every_worker(roots, monkeypatch, lying_zygote):
     put(roots["user"], "b.md", CANARY)
     with Sandbox("hardened", roots) as box:
         assert box.enforcement is Enforcement.FULL
@@ -109,11 +107,11 @@ def test_the_hardened_policy_runs_behind_the_fence_which_each_connection_is_held
         box.call("write_file", {"path": "user/a.md", "content": "a\n"})
         box.commit()
         assert (roots["user"] / "a.md").read_text() == "a\n"
-        monkeypatch.setattr(pool, "_SHARED", claims)
+        monkeypatch.setattr(pool, "_SHARED", lying_zygote)
         raised(ConfinementUnavailable, box.call, "ls", {"path": "user"})
 
 
-# -- what a ruleset takes charge of, by the ABI of the kernel ------------------------------------------
+# -- the rights that a ruleset handles, by the ABI of the kernel ------------------------------------------
 
 
 RIGHTS = (
@@ -121,24 +119,24 @@ RIGHTS = (
     *("make_char", "make_dir", "make_reg", "make_sock", "make_fifo", "make_block", "make_sym"),
     *("refer", "truncate", "ioctl_dev"),
 )
-"""In the order of their bits (`linux/landlock.h`)."""
+"""The rights in the order of their bits (`linux/landlock.h`)."""
 
 PR_SET_NO_NEW_PRIVS = 38
 SINCE = dict.fromkeys(RIGHTS, 1) | {"refer": 2, "truncate": 3, "ioctl_dev": 5}
 
 
-def test_every_right_that_the_kernel_knows_is_taken_charge_of_and_no_other():
+def test_every_right_that_the_kernel_knows_is_handled():
     for abi in range(1, 13):
         handled = handled_by(abi)
-        taken = {name for bit, name in enumerate(RIGHTS) if handled.files >> bit & 1}
-        assert taken == {name for name in RIGHTS if SINCE[name] <= abi}
+        handled_names = {name for bit, name in enumerate(RIGHTS) if handled.files >> bit & 1}
+        assert handled_names == {name for name in RIGHTS if SINCE[name] <= abi}
         assert handled.files < 1 << len(RIGHTS)
         assert (handled.network, handled.scoped) == (0b11 * (abi >= 4), 0b11 * (abi >= 6))
     assert SINCE["truncate"] == MIN_ABI == FULL_ABI
 
 
 @needs_landlock
-def test_beneath_its_roots_and_nowhere_else_files_are_read(tmp_path):
+def test_files_are_readable_only_inside_the_roots(tmp_path):
     root, outside = tmp_path / "root", tmp_path / "outside"
     for directory in (root, outside):
         directory.mkdir()
@@ -152,7 +150,7 @@ def test_beneath_its_roots_and_nowhere_else_files_are_read(tmp_path):
             restrict([handle], offered_abi())
         finally:
             os.close(handle)
-        refusals = [refused(act) for act in acts(root, outside)]
+        refusals = [refused(act) for act in iterate_acts(root, outside)]
         return [(root / "a.md").read_text(), [path.name for path in root.iterdir()], *refusals]
 
     content, names, *refusals = in_a_thread_of_its_own(attempt)
@@ -162,7 +160,7 @@ def test_beneath_its_roots_and_nowhere_else_files_are_read(tmp_path):
     assert (root / "a.md").read_text() == "root"
 
 
-def acts(root, outside):
+def iterate_acts(root, outside):
     inside = root / "a.md"
     yield from ((outside / "a.md").read_text, (root / "out/a.md").read_text, lambda: next(outside.iterdir()))
     yield from (lambda: inside.write_text("changed"), lambda: os.truncate(inside, 0), inside.unlink)
@@ -170,7 +168,7 @@ def acts(root, outside):
     yield from (lambda: (root / "link").symlink_to("a.md"), lambda: os.mkfifo(root / "fifo"))
 
 
-def test_what_the_kernel_refuses_as_to_a_process_that_could_gain_privileges_is_raised():
+def test_landlock_error_of_the_kernel_is_raised():
     raised(OSError, restrict, [-1], 1, match="Bad file descriptor")
 
     def attempt():

@@ -1,4 +1,4 @@
-"""The five tools over resolved links: claims, searches and listings know a file by its one name."""
+"""The five tools over resolved links: claims, searches and listings use the single real name of a file."""
 
 import pytest
 
@@ -18,31 +18,33 @@ def roots(tmp_path):
     return roots
 
 
-def bench(roots, policy=None, *, links=(), must_read=False):
+def make_linked_bench(roots, policy=None, *, links=(), must_read=False):
     for rel, target in dict(links).items():
         path = roots["user"] / rel
         path.parent.mkdir(parents=True, exist_ok=True)
         path.symlink_to(target)
-    held = handles(roots)
-    mapped = {scope: read_links(root) for scope, root in held.items()}
-    return Bench(Workbench(policy or strict(), SCOPES, held, must_read=must_read, links=mapped), roots)
+    root_handles = handles(roots)
+    mapped = {scope: read_links(root) for scope, root in root_handles.items()}
+    return Bench(
+        Workbench(policy or strict(), SCOPES, root_handles, must_read=must_read, links=mapped), roots
+    )
 
 
-def test_reading_claims_the_file_and_unlocks_it_under_every_name(roots):
-    told = bench(roots, links={"l.md": "real.md", "t": "topic"}, must_read=True)
+def test_read_claims_and_unlocks_the_file_under_every_name(roots):
+    bench = make_linked_bench(roots, links={"l.md": "real.md", "t": "topic"}, must_read=True)
     for path in ("user/real.md", "user/l.md"):
-        assert told("write_file", path=path, content="x\n").code == "not_read"
+        assert bench("write_file", path=path, content="x\n").code == "not_read"
     for path in ("user/l.md", "user/topic/one.md"):
-        told("read_file", path=path)
-    assert list(told.claims()) == ["user/real.md", "user/topic/one.md"]
+        bench("read_file", path=path)
+    assert list(bench.claims()) == ["user/real.md", "user/topic/one.md"]
     for path in ("user/real.md", "user/t/one.md"):
-        assert told("write_file", path=path, content="x\n").verdict == "allow"
-    assert list(told.pending()) == ["user/real.md", "user/topic/one.md"]
+        assert bench("write_file", path=path, content="x\n").verdict == "allow"
+    assert list(bench.pending()) == ["user/real.md", "user/topic/one.md"]
 
 
-def test_grep_goes_through_a_link_where_its_path_does_and_tells_the_one_name(roots):
+def test_grep_follows_links_and_reports_real_names(roots):
     links = {"l.md": "real.md", "t": "topic", "topic/w.md": "../other/two.md", "here": "."}
-    told = bench(roots, links={**links, "f.md": "real.md/"})
+    bench = make_linked_bench(roots, links={**links, "f.md": "real.md/"})
     one, two = "user/topic/one.md:1: alpha one", "user/other/two.md:1: alpha two"
     everything = [two, "user/real.md:1: alpha", one]
     for pattern, path, lines in (
@@ -55,68 +57,72 @@ def test_grep_goes_through_a_link_where_its_path_does_and_tells_the_one_name(roo
         ("two", "user/t/w.md", [two, "[user/t/w.md points to user/other/two.md]"]),
         ("nothing", "user/l.md", ["no matches", "[user/l.md points to user/real.md]"]),
     ):
-        assert told("grep", pattern=pattern, path=path).text.split("\n") == lines
-    assert told("grep", pattern="alpha", path="user/f.md").code == "not_a_file"
-    assert told("read_file", path="user/f.md").text == "user/f.md is a folder; give a file in it"
+        assert bench("grep", pattern=pattern, path=path).text.split("\n") == lines
+    assert bench("grep", pattern="alpha", path="user/f.md").code == "not_a_file"
+    assert bench("read_file", path="user/f.md").text == "user/f.md is a folder; give a file in it"
 
 
 @pytest.mark.threat("T-PATH-14", control="both_names")
-def test_what_is_denied_under_either_name_shows_in_no_listing_and_no_search(roots):
+def test_path_denied_under_either_name_is_not_listed_or_found(roots):
     for name in ("secret", "unread"):
         put(roots["user"], f"topic/{name}.md", f"alpha {name}\n")
     links = {"t": "topic", "s.md": "topic/secret.md"}
     denied = [(["list"], ["/user/t/one.md", "/user/topic/secret.md"]), (["read"], ["/user/t/unread.md"])]
-    told = bench(roots, strict(deny=denied), links=links)
-    assert told("ls", path="user/t").text == "unread.md (13 bytes)\n[1 in all]\n[user/t points to user/topic]"
-    assert told("grep", pattern="alpha", path="user/t").text == "no matches\n[user/t points to user/topic]"
-    assert "s.md" not in told("ls", path="user").text
-    assert told("grep", pattern="alpha", path="user/s.md").code == "refused"
-    assert told("ls", path="user/topic").text == "one.md (10 bytes)\nunread.md (13 bytes)\n[2 in all]"
+    bench = make_linked_bench(roots, strict(deny=denied), links=links)
+    assert (
+        bench("ls", path="user/t").text == "unread.md (13 bytes)\n[1 in all]\n[user/t points to user/topic]"
+    )
+    assert bench("grep", pattern="alpha", path="user/t").text == "no matches\n[user/t points to user/topic]"
+    assert "s.md" not in bench("ls", path="user").text
+    assert bench("grep", pattern="alpha", path="user/s.md").code == "refused"
+    assert bench("ls", path="user/topic").text == "one.md (10 bytes)\nunread.md (13 bytes)\n[2 in all]"
     for folder in ("/user/t/", "/user/topic/"):
-        told = bench(roots, strict(deny=[(["list"], [folder])]))
-        assert "t/" not in told("ls", path="user").text.split("\n")
+        bench = make_linked_bench(roots, strict(deny=[(["list"], [folder])]))
+        assert "t/" not in bench("ls", path="user").text.split("\n")
         for tool, arguments in (("ls", {}), ("grep", {"pattern": "alpha"})):
-            outcome = told(tool, path="user/t", **arguments)
+            outcome = bench(tool, path="user/t", **arguments)
             assert (outcome.code, outcome.rule) == ("refused", "test-deny-0")
 
 
-def test_a_search_of_one_file_needs_to_list_and_to_read_it_under_both_names(roots):
+def test_grep_of_one_file_needs_list_and_read_under_both_names(roots):
     put(roots["user"], "unlisted.txt", "alpha\n")
     allow = [(["read"], ["/user/*.txt"]), (["list", "read"], ["/user/*.link"])]
     policy = strict(deny=[(["read"], ["/user/unread.md"])], allow=allow)
-    told = bench(roots, policy, links={"unread.md": "real.md", "to.link": "unlisted.txt", "l.md": "real.md"})
-    assert told("read_file", path="user/to.link").verdict == "allow"
+    bench = make_linked_bench(
+        roots, policy, links={"unread.md": "real.md", "to.link": "unlisted.txt", "l.md": "real.md"}
+    )
+    assert bench("read_file", path="user/to.link").verdict == "allow"
     for path in ("user/unread.md", "user/to.link", "user/unlisted.txt"):
-        assert told("grep", pattern="alpha", path=path).code == "refused"
-    assert told("grep", pattern="alpha", path="user/l.md").verdict == "allow"
-    outcome = told("edit", path="user/unread.md", old_string="alpha", new_string="beta")
-    assert outcome.text == "changed user/real.md; user/unread.md points there", "no line of it is shown"
+        assert bench("grep", pattern="alpha", path=path).code == "refused"
+    assert bench("grep", pattern="alpha", path="user/l.md").verdict == "allow"
+    outcome = bench("edit", path="user/unread.md", old_string="alpha", new_string="beta")
+    assert outcome.text == "changed user/real.md; user/unread.md points there", "no line of it is returned"
 
 
-def test_a_refusal_of_what_a_link_leads_to_names_the_rule_and_not_the_name(roots):
+def test_denial_of_a_link_target_names_the_rule_only(roots):
     put(roots["user"], "private/hidden-name.md", "alpha\n")
     policy = strict(deny=[(list(Verb), ["/user/private/"])])
-    told = bench(roots, policy, links={"l.md": "private/hidden-name.md", "p": "private"})
+    bench = make_linked_bench(roots, policy, links={"l.md": "private/hidden-name.md", "p": "private"})
     text = "user/l.md has a link, and the rule 'test-deny-0' denies this for its target; use another name"
     for tool, arguments in (
         *(("read_file", {}), ("ls", {}), ("grep", {"pattern": "alpha"}), ("write_file", {"content": "x\n"})),
         ("edit", {"old_string": "alpha", "new_string": "x"}),
     ):
-        outcome = told(tool, path="user/l.md", **arguments)
+        outcome = bench(tool, path="user/l.md", **arguments)
         assert (outcome.rule, outcome.text) == ("test-deny-0", text)
 
 
 @pytest.mark.threat("T-PATH-14", control="both_names")
-def test_creating_and_modifying_are_judged_under_both_names(roots):
+def test_create_and_modify_are_judged_under_both_names(roots):
     deny = [(["create"], ["/user/no-new*"]), (["modify"], ["/user/fixed*"])]
     put(roots["user"], "fixed.md", "alpha\n")
     links = {"no-new-l.md": "born.md", "l.md": "no-new.md", "fixed-l.md": "real.md", "m.md": "fixed.md"}
     links |= {"plain": "born.md", "s.md": "born.sh"}
-    told = bench(roots, strict(deny=deny, allow=[(["create"], ["/user/*"])]), links=links)
+    bench = make_linked_bench(roots, strict(deny=deny, allow=[(["create"], ["/user/*"])]), links=links)
     for name in ("no-new-l.md", "l.md", "fixed-l.md", "m.md"):
-        assert told("write_file", path=f"user/{name}", content="x\n").code == "refused"
-    assert told("edit", path="user/fixed-l.md", old_string="alpha", new_string="x").code == "refused"
-    assert told.pending() == {}
-    # What is created ends in .md, whatever the link is called.
-    assert told("write_file", path="user/plain", content="x\n").verdict == "allow"
-    assert told("write_file", path="user/s.md", content="x\n").code == "bad_name"
+        assert bench("write_file", path=f"user/{name}", content="x\n").code == "refused"
+    assert bench("edit", path="user/fixed-l.md", old_string="alpha", new_string="x").code == "refused"
+    assert bench.pending() == {}
+    # The name of a created file ends in .md, for any name of the link.
+    assert bench("write_file", path="user/plain", content="x\n").verdict == "allow"
+    assert bench("write_file", path="user/s.md", content="x\n").code == "bad_name"

@@ -1,4 +1,4 @@
-"""When a zygote is started, replaced and shared, and what goes wrong with it."""
+"""When a zygote is started, replaced and shared, and how it fails."""
 
 import errno
 import json
@@ -26,9 +26,9 @@ from muniment.sandbox.fence import pool, zygote
 from muniment.sandbox.fence.pool import Zygote, import_directories
 from muniment.sandbox.fence.wire import FrameViolation
 
-fresh, steady = own_zygote(scope="function"), own_zygote()
-deaf = own_zygote("probe_service:silent", scope="function")
-"""Its workers never notice that their connection was closed."""
+fresh_zygote, module_zygote = own_zygote(scope="function"), own_zygote()
+silent_zygote = own_zygote("probe_service:silent", scope="function")
+"""A zygote whose workers never notice that their connection was closed."""
 
 
 def crash(worker):
@@ -36,28 +36,28 @@ def crash(worker):
     worker.close()
 
 
-def test_a_zygote_is_replaced_once_after_crashes_of_its_workers_and_not_for_those_that_we_killed(fresh):
-    old = fresh.pid
+def test_zygote_is_replaced_once_after_crashes_of_its_workers(fresh_zygote):
+    old = fresh_zygote.pid
     for how in ("close", "lie", "exit"):
-        worker = fresh.spawn({}, soon())
+        worker = fresh_zygote.spawn({}, soon())
         if how != "close":
             raised(WorkerLost, ask, worker, "raw" if how == "lie" else how, b"\xff" * 8, code=70)
         worker.close()
-    fresh.start()
-    assert fresh.pid == old
-    neighbour, first, second = (fresh.spawn({}, soon()) for _ in range(3))
+    fresh_zygote.start()
+    assert fresh_zygote.pid == old
+    neighbour, first, second = (fresh_zygote.spawn({}, soon()) for _ in range(3))
     crash(first)
-    with fresh.spawn({}, soon()) as worker:
-        replacement = fresh.pid
+    with fresh_zygote.spawn({}, soon()) as worker:
+        replacement = fresh_zygote.pid
         assert replacement != old
         assert look(worker)["parent"] == replacement
     crash(second)
-    assert fresh.pid == replacement
+    assert fresh_zygote.pid == replacement
     assert look(neighbour)["parent"] == old
     neighbour.close()
 
 
-def test_a_zygote_rests_without_a_process_until_the_next_worker_but_not_while_one_of_them_lives():
+def test_idle_zygote_rests_without_a_process():
     with source() as zygote:
         zygote.rest()
         assert zygote.pid is None
@@ -77,7 +77,7 @@ def test_a_zygote_rests_without_a_process_until_the_next_worker_but_not_while_on
             assert look(worker)["parent"] == zygote.pid != old
 
 
-def test_a_zygote_that_rests_leaves_a_retired_process_to_its_workers():
+def test_resting_zygote_leaves_a_retired_process_to_its_workers():
     with source(runs=1) as zygote:
         first = zygote.spawn({}, soon())
         retired = zygote.pid
@@ -91,9 +91,9 @@ def test_a_zygote_that_rests_leaves_a_retired_process_to_its_workers():
             assert over.ended()
 
 
-def test_threads_spawn_at_once_and_each_gets_its_own_worker(steady):
+def test_concurrent_spawns_get_their_own_workers(module_zygote):
     def run(number):
-        with steady.spawn({}, soon()) as worker:
+        with module_zygote.spawn({}, soon()) as worker:
             assert ask(worker, "echo", b"x" * number, say=number) == ({"said": number}, b"x" * number)
             return worker.pid
 
@@ -101,7 +101,7 @@ def test_threads_spawn_at_once_and_each_gets_its_own_worker(steady):
         assert len(set(threads.map(run, range(1, 33)))) == 32
 
 
-def test_a_fork_of_the_broker_has_a_zygote_of_its_own_and_leaves_the_parents_alone():
+def test_fork_of_the_broker_has_its_own_zygote():
     script = f"""
         import os, sys, time
         from muniment.sandbox.fence.pool import Zygote, import_directories, shared_zygote
@@ -129,7 +129,7 @@ def test_a_fork_of_the_broker_has_a_zygote_of_its_own_and_leaves_the_parents_alo
     subprocess.run([sys.executable, "-W", "error", "-c", textwrap.dedent(script)], check=True, timeout=50)
 
 
-def test_no_zygote_outlives_the_exit_of_its_broker_not_even_one_that_hangs():
+def test_zygote_does_not_outlive_its_broker_even_if_it_hangs():
     script = """
         import os, signal
         from muniment.sandbox.fence import pool
@@ -144,7 +144,7 @@ def test_no_zygote_outlives_the_exit_of_its_broker_not_even_one_that_hangs():
         os.kill(pid, signal.SIGKILL)
 
 
-def test_at_the_end_of_this_process_every_source_of_workers_is_closed(monkeypatch):
+def test_exit_of_the_process_closes_every_source_of_workers(monkeypatch):
     zygote = source()
     monkeypatch.setattr(pool, "_ALIVE", {zygote})
     zygote.wait_ready(soon())
@@ -153,24 +153,24 @@ def test_at_the_end_of_this_process_every_source_of_workers_is_closed(monkeypatc
     assert (zygote.pid, process._popen.wait(20)) == (None, 0)
 
 
-def test_forgetting_in_a_fork_lets_go_of_the_process_without_a_signal(monkeypatch):
+def test_fork_releases_the_zygote_without_a_signal(monkeypatch):
     zygote = source()
     monkeypatch.setattr(pool, "_ALIVE", {zygote})
-    assert zygote.pid is None, "nothing is started for it"
+    assert zygote.pid is None, "no process is started for it"
     zygote.wait_ready(soon())
     process = zygote._current
     pool._after_fork()
     assert zygote.pid is None
-    process._popen.wait(20)  # here the control socket was the last one, so it leaves by itself
+    process._popen.wait(20)  # here the control socket was the last one, so the process exits by itself
     assert process._popen.returncode == 0
     zygote.close()
 
 
-# -- what it imports -------------------------------------------------------------------------------------
+# -- imports of a worker -------------------------------------------------------------------------------------
 
 
 @pytest.mark.threat("T-SUP-02", control="trusted_imports")
-def test_no_worker_imports_from_what_everybody_may_write_is_relative_or_is_not_there(tmp_path, monkeypatch):
+def test_worker_imports_only_from_protected_absolute_directories(tmp_path, monkeypatch):
     (tmp_path / "planted_module.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     assert import_directories(["planted_module", "planted_module"]) == (str(tmp_path),)
@@ -185,86 +185,86 @@ def test_no_worker_imports_from_what_everybody_may_write_is_relative_or_is_not_t
     raised(ConfinementUnavailable, import_directories, ["planted_relative"], match="relative")
 
 
-# -- what goes wrong between the broker and its zygote ----------------------------------------------------
+# -- failures between the broker and its zygote ----------------------------------------------------
 
 
-def test_a_zygote_that_cannot_start_is_dead_and_says_why(monkeypatch):
-    ours = [*import_directories(), SERVICES]
-    for service, directories, told in (
-        ("broken_service:serve", ours, "broken on purpose"),
-        ("no_such_service:serve", ours, "no_such_service"),
-        ("probe_service:no_such_function", ours, "no_such_function"),
+def test_zygote_that_cannot_start_reports_the_reason(monkeypatch):
+    directories_of_worker = [*import_directories(), SERVICES]
+    for service, directories, reason in (
+        ("broken_service:serve", directories_of_worker, "broken on purpose"),
+        ("no_such_service:serve", directories_of_worker, "no_such_service"),
+        ("probe_service:no_such_function", directories_of_worker, "no_such_function"),
         ("probe_service:serve", [], "the zygote died"),
     ):
         with Zygote(service, directories=directories) as zygote:
-            raised(WorkerLost, zygote.wait_ready, soon(), match=told)
+            raised(WorkerLost, zygote.wait_ready, soon(), match=reason)
             raised(WorkerLost, zygote.spawn, {}, soon(), match=r"failed|died")
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with nothing_left_open(), source() as zygote, pytest.raises(WorkerLost, match="could not be started"):
         zygote.start()
 
 
-def test_a_zygote_without_free_descriptors_says_so_and_lives(fresh):
-    """Whether they do not suffice for a whole request or only for a pidfd."""
-    pid, limits = fresh.pid, resource.prlimit(fresh.pid, resource.RLIMIT_NOFILE)
+def test_zygote_without_free_descriptors_reports_it_and_survives(fresh_zygote):
+    """One free descriptor does not suffice for a request, two not for a pidfd."""
+    pid, limits = fresh_zygote.pid, resource.prlimit(fresh_zygote.pid, resource.RLIMIT_NOFILE)
     for free in (1, 2):
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (3 + free, limits[1]))
-        raised(WorkerLost, fresh.spawn, {}, soon(), match="Too many open files")
+        raised(WorkerLost, fresh_zygote.spawn, {}, soon(), match="Too many open files")
         resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
-        with fresh.spawn({}, soon()) as worker:
+        with fresh_zygote.spawn({}, soon()) as worker:
             assert look(worker)["parent"] == pid
 
 
-def test_a_report_that_tells_no_worker_or_makes_no_sense_is_told_and_leaves_no_descriptor(fresh, monkeypatch):
+def test_invalid_report_raises_worker_lost_and_leaks_nothing(fresh_zygote, monkeypatch):
     monkeypatch.setattr(pool, "receive_report", lambda _: ({"errno": errno.EAGAIN}, []))
-    raised(WorkerLost, fresh.spawn, {}, soon(), match="could not fork")
+    raised(WorkerLost, fresh_zygote.spawn, {}, soon(), match="could not fork")
     stray = os.open("/dev/null", os.O_RDONLY)
     monkeypatch.setattr(pool, "receive_report", lambda _: ({"pid": "x"}, [stray]))
-    raised(WorkerLost, fresh.spawn, {}, soon(), match="died")
+    raised(WorkerLost, fresh_zygote.spawn, {}, soon(), match="died")
     raised(OSError, os.fstat, stray, match="Bad file")
     monkeypatch.undo()
     for message in (b"}{", b"[]", b""):
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with ours, theirs:
-            theirs.send(message)
-            assert pool.receive_report(ours) == ({}, []), message
-            ours.setblocking(False)
-            assert pool.receive_report(ours) == ({}, []), message
+        local_socket, peer_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with local_socket, peer_socket:
+            peer_socket.send(message)
+            assert pool.receive_report(local_socket) == ({}, []), message
+            local_socket.setblocking(False)
+            assert pool.receive_report(local_socket) == ({}, []), message
 
 
-def test_a_control_socket_that_broke_is_a_dead_zygote(fresh, monkeypatch):
-    fresh._current._control.shutdown(socket.SHUT_WR)
+def test_broken_control_socket_is_a_dead_zygote(fresh_zygote, monkeypatch):
+    fresh_zygote._current._control.shutdown(socket.SHUT_WR)
     monkeypatch.setattr(pool.ZygoteProcess, "is_gone", lambda _: False)
-    raised(WorkerLost, fresh.spawn, {}, soon(), match="died")
+    raised(WorkerLost, fresh_zygote.spawn, {}, soon(), match="died")
 
 
-def test_what_cannot_be_asked_is_told_and_a_full_control_socket_is_asked_again(steady, monkeypatch):
+def test_failed_request_is_reported_and_a_full_socket_is_retried(module_zygote, monkeypatch):
     root = os.open("/", os.O_PATH)
-    for roots, told in (
+    for roots, reason in (
         ({f"s{number}": root for number in range(100)}, "at most"),
         ({"s" * 20_000: root}, "at most"),
         ({"user": 10_000}, "could not be sent"),
     ):
-        raised(WorkerLost, steady.spawn, roots, soon(), match=told)
+        raised(WorkerLost, module_zygote.spawn, roots, soon(), match=reason)
     os.close(root)
     refusals, send = [BlockingIOError()], pool.send_with_fds
 
-    def reluctant(*arguments):
+    def fail_once(*arguments):
         if refusals:
             raise refusals.pop()
         return send(*arguments)
 
-    def full(*_):
+    def raise_too_many(*_):
         raise OSError(errno.EMFILE, "too many")
 
-    monkeypatch.setattr(pool, "send_with_fds", reluctant)
-    with steady.spawn({}, soon()) as worker:
-        assert look(worker)["parent"] == steady.pid
-    monkeypatch.setattr(socket, "socketpair", full)
-    raised(WorkerLost, steady.spawn, {}, soon(), match="no socket")
+    monkeypatch.setattr(pool, "send_with_fds", fail_once)
+    with module_zygote.spawn({}, soon()) as worker:
+        assert look(worker)["parent"] == module_zygote.pid
+    monkeypatch.setattr(socket, "socketpair", raise_too_many)
+    raised(WorkerLost, module_zygote.spawn, {}, soon(), match="no socket")
 
 
-def test_a_request_names_its_scopes_in_the_order_of_its_descriptors_or_is_a_violation():
+def test_fork_request_lists_scopes_in_descriptor_order():
     request = zygote.parse_request(b'{"scopes":["user","project"]}', [3, 4, 5, 6])
     assert request == zygote.ForkRequest(report=3, sock=4, roots={"user": 5, "project": 6})
     for message, fds in (
@@ -275,52 +275,52 @@ def test_a_request_names_its_scopes_in_the_order_of_its_descriptors_or_is_a_viol
         raised(FrameViolation, zygote.parse_request, message, fds)
 
 
-# -- what a worker holds, and when processes end -------------------------------------------------------
+# -- resources of a worker, and when processes end -------------------------------------------------------
 
 
 SECRET = f"sk-canary-{os.urandom(16).hex()}"
-APART = {"environ": {}, "roots": {}, "cwd": "/", "umask": 0o077, "flags": [1, 1], "core": [0, 0]}
+ISOLATION = {"environ": {}, "roots": {}, "cwd": "/", "umask": 0o077, "flags": [1, 1], "core": [0, 0]}
 
 
-def identity(fd):
+def read_identity(fd):
     status = os.fstat(fd)
     return f"{status.st_dev}:{status.st_ino}:{status.st_rdev}"
 
 
 @pytest.mark.threat("T-RUN-04", control="settled_zygote")
-def test_a_worker_sees_no_environment_and_no_root_and_lives_apart(monkeypatch):
+def test_worker_has_no_environment_no_roots_and_its_own_session(monkeypatch):
     monkeypatch.setenv("MUNIMENT_API_KEY", SECRET)
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
     with source() as zygote, zygote.spawn({}, soon()) as worker:
         seen = look(worker)
         path = seen["path"]
         assert (seen["pid"], seen["parent"], seen["session"]) == (worker.pid, zygote.pid, zygote.pid)
-    assert {name: seen[name] for name in APART} == APART
+    assert {name: seen[name] for name in ISOLATION} == ISOLATION
     assert seen["sigint"]
     assert not {"", ".", "/nowhere", str(Path.cwd())} & set(path)
     assert path[-len(import_directories()) - 1 :] == [*import_directories(), SERVICES]
 
 
 @pytest.mark.threat("T-RUN-04", control="closed_descriptors")
-def test_a_worker_holds_its_socket_its_roots_and_nothing_else(steady, tmp_path):
+def test_worker_has_only_its_socket_and_its_roots_open(module_zygote, tmp_path):
     roots = {}
     for scope in ("user", "project"):
         (tmp_path / scope).mkdir()
         (tmp_path / scope / f"{scope}.md").touch()
         roots[scope] = os.open(tmp_path / scope, os.O_RDONLY | os.O_DIRECTORY)
     null = os.open("/dev/null", os.O_RDWR)
-    with steady.spawn({}, soon()), steady.spawn(roots, soon()) as worker:
+    with module_zygote.spawn({}, soon()), module_zygote.spawn(roots, soon()) as worker:
         seen = look(worker)
     assert seen["roots"] == {"user": ["user.md"], "project": ["project.md"]}
-    held = list(seen["descriptors"].values())
+    descriptors = list(seen["descriptors"].values())
     for fd in (null, null, null, *roots.values()):
-        held.remove(identity(fd))
-    assert len(held) == 1, "only the socket is left"
+        descriptors.remove(read_identity(fd))
+    assert len(descriptors) == 1, "only the socket is left"
     for fd in (*roots.values(), null):
         os.close(fd)
 
 
-def test_closing_a_source_ends_its_workers_and_itself():
+def test_close_of_a_source_ends_its_workers_and_its_zygote():
     zygote = source()
     worker = zygote.spawn({}, soon())
     with Watched(worker.pid) as over, Watched(zygote.pid) as zygote_over:
@@ -332,26 +332,26 @@ def test_closing_a_source_ends_its_workers_and_itself():
 
 
 @pytest.mark.threat("T-RUN-02", control="death_with_zygote")
-def test_workers_vanish_with_a_killed_zygote_and_the_next_comes_from_another(fresh):
-    workers = [fresh.spawn({}, soon()) for _ in range(3)]
+def test_killed_zygote_ends_its_workers_and_is_replaced(fresh_zygote):
+    workers = [fresh_zygote.spawn({}, soon()) for _ in range(3)]
     workers[0].send({"do": "spin"}, patience=soon())
     workers[1].send({"do": "hang"}, patience=soon())
     watched = [Watched(worker.pid) for worker in workers]
-    old = fresh.pid
+    old = fresh_zygote.pid
     os.kill(old, signal.SIGKILL)
     assert all(watch.ended() for watch in watched)
     for worker, watch in zip(workers, watched, strict=True):
         raised(WorkerLost, worker.receive, max_body=0, patience=soon(), match="status unknown")
         watch.__exit__()
-    with fresh.spawn({}, soon()) as worker:
-        assert fresh.pid != old
-        assert look(worker)["parent"] == fresh.pid
+    with fresh_zygote.spawn({}, soon()) as worker:
+        assert fresh_zygote.pid != old
+        assert look(worker)["parent"] == fresh_zygote.pid
 
 
-def test_a_stopped_zygote_costs_one_caller_its_deadline_and_leaves_no_worker(fresh, monkeypatch):
+def test_stopped_zygote_fails_one_spawn_and_leaves_no_worker(fresh_zygote, monkeypatch):
     monkeypatch.setattr(pool, "REPORT_SECONDS", 0.05)
     monkeypatch.setattr(pool, "LEAVE_SECONDS", 0.05)
-    old, worker = fresh.pid, fresh.spawn({}, soon())
+    old, worker = fresh_zygote.pid, fresh_zygote.spawn({}, soon())
     with Watched(old) as over:
         os.kill(old, signal.SIGSTOP)
         with pytest.raises(WorkerLost, match="status unknown"):
@@ -359,31 +359,31 @@ def test_a_stopped_zygote_costs_one_caller_its_deadline_and_leaves_no_worker(fre
         with Cancel() as cancel:
             setter = threading.Timer(0.05, cancel.set)
             setter.start()
-            raised(Cancelled, fresh.spawn, {}, soon(cancel=cancel))
+            raised(Cancelled, fresh_zygote.spawn, {}, soon(cancel=cancel))
             setter.join()
-        raised(DeadlineExceeded, fresh.spawn, {}, soon(0.1))
-        assert over.ended(), "it hung, so it is replaced"
+        raised(DeadlineExceeded, fresh_zygote.spawn, {}, soon(0.1))
+        assert over.ended(), "a hanging zygote is replaced"
     with pytest.raises(DeadlineExceeded):
-        fresh.spawn({}, soon(0))
-    assert fresh.pid is None
-    with fresh.spawn({}, soon()) as worker:
-        assert look(worker)["parent"] == fresh.pid != old
+        fresh_zygote.spawn({}, soon(0))
+    assert fresh_zygote.pid is None
+    with fresh_zygote.spawn({}, soon()) as worker:
+        assert look(worker)["parent"] == fresh_zygote.pid != old
 
 
-def test_a_worker_forked_for_a_caller_who_gave_up_is_killed(deaf, monkeypatch):
-    given_up = []
+def test_worker_of_a_cancelled_spawn_is_killed(silent_zygote, monkeypatch):
+    abandoned = []
 
     def wait(_patience, fd, mask, **_):
         if mask == select.POLLIN:
             select.select([fd], [], [], 20)
             with socket.socket(fileno=os.dup(fd)) as report:
                 message = report.recv(4096, socket.MSG_PEEK)
-            given_up.append(Watched(json.loads(message)["pid"]))
+            abandoned.append(Watched(json.loads(message)["pid"]))
             raise Cancelled("just now")
         return True
 
     with monkeypatch.context() as patch:
         patch.setattr(Patience, "wait", wait)
-        raised(Cancelled, deaf.spawn, {}, soon())
-    with given_up[0] as over:
+        raised(Cancelled, silent_zygote.spawn, {}, soon())
+    with abandoned[0] as over:
         assert over.ended()

@@ -1,4 +1,4 @@
-"""`read_file`, `ls` and `grep`: what they answer with, what they hide, and how they refuse."""
+"""`read_file`, `ls` and `grep`: their answers, hidden paths and errors."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ def bench(tmp_path):
     return make_bench(tmp_path)
 
 
-def test_an_answer_is_bounded_and_says_what_it_left_out_and_how_to_go_on(bench):
+def test_answer_is_bounded_and_describes_how_to_continue(bench):
     put(bench.user, "a.md", "".join(f"line {number}\n" for number in range(1, 11)))
     first = bench("read_file", path="user/a.md", offset=2, limit=3).text
     assert first == "3\tline 3\n4\tline 4\n5\tline 5\n[truncated: 10 lines in all; continue with offset=5]"
@@ -56,10 +56,10 @@ UNREADABLE = {
 @pytest.mark.threat("T-LEAK-04", control="logical_paths")
 @pytest.mark.threat("T-PATH-03", control="layer_one")
 @pytest.mark.threat("T-PATH-02", control="grammar_decodes")
-def test_every_way_not_to_read_a_file_has_its_code(bench):
+def test_every_unreadable_path_has_its_code(bench):
     user, outside = bench.user, bench.user.parent / "outside"
-    held = {"topic.md/x.md": "x", "bytes.md": b"\xff\xfe", "zero.md": b"a\0b", ".hidden.md": CANARY}
-    for rel, content in held.items():
+    contents = {"topic.md/x.md": "x", "bytes.md": b"\xff\xfe", "zero.md": b"a\0b", ".hidden.md": CANARY}
+    for rel, content in contents.items():
         put(user, rel, content)
     os.truncate(put(user, "huge.md"), 2_000_000)
     (user / "link.md").symlink_to(outside / "secret.md")
@@ -70,11 +70,11 @@ def test_every_way_not_to_read_a_file_has_its_code(bench):
         outcome = bench("read_file", path=path)
         assert outcome.code == code, path
         assert outcome.verdict == ("deny" if code in {"path_escape", "bad_name", "refused"} else "error")
-        assert [told for told in ("\n", CANARY, str(user.parent)) if told in outcome.text] == []
+        assert [fragment for fragment in ("\n", CANARY, str(user.parent)) if fragment in outcome.text] == []
     assert bench.claims() == {}
 
 
-def test_what_the_system_does_not_let_us_read_spoils_nothing_else(tmp_path):
+def test_unreadable_file_does_not_affect_the_others(tmp_path):
     user = make_roots(tmp_path)["user"]
     put(user, "a.md", "needle\n")
     put(user, "mounted/b.md", "needle\n")
@@ -89,7 +89,7 @@ def test_what_the_system_does_not_let_us_read_spoils_nothing_else(tmp_path):
     assert bench("ls", path="user").text == "a.md\n[1 in all]"
     assert bench("grep", pattern="needle", path="user/a.md").code == "unreadable"
     bench = failing_bench(tmp_path, {b".": errno.ENOENT})
-    assert bench("ls", path="user").text == "[0 in all]", "as a root that was removed"
+    assert bench("ls", path="user").text == "[0 in all]", "like a removed root"
     assert bench("ls", path="user/topic").code == "not_found"
 
 
@@ -97,7 +97,7 @@ def test_what_the_system_does_not_let_us_read_spoils_nothing_else(tmp_path):
 @pytest.mark.threat("T-PATH-13", control="listing_judged")
 @pytest.mark.threat("T-PATH-13", control="kinds_of_names")
 @pytest.mark.threat("T-PATH-10", control="grammar_names")
-def test_ls_and_grep_hide_links_odd_names_and_what_is_denied_or_no_private_text(bench):
+def test_ls_and_grep_hide_links_odd_names_and_denied_files(bench):
     user, secret = bench.user, bench.user.parent / "outside" / "secret.md"
     assert bench("ls", path="").text == "user/\nproject/"
     odd = [".git/config.md", ".hidden.md", "picture.png", "bad|name.md", "only-hidden/.x.md"]
@@ -116,7 +116,7 @@ def test_ls_and_grep_hide_links_odd_names_and_what_is_denied_or_no_private_text(
         assert bench("grep", pattern="needle", path=f"user/{name}.md").code == code
 
 
-def test_every_way_not_to_list_has_its_code(bench):
+def test_every_unlistable_path_has_its_code(bench):
     put(bench.user, "a.md")
     put(bench.user, ".git/config.md")
     (bench.user / "linked").symlink_to(bench.user.parent / "outside")
@@ -141,31 +141,33 @@ def test_grep_answers_with_path_line_and_text(bench):
 
 
 @pytest.mark.threat("T-RUN-01", control="counted_bytes")
-def test_a_run_may_search_and_be_shown_only_so_much(tmp_path):
+def test_run_has_a_budget_for_scanned_and_returned_bytes(tmp_path):
     bench = make_bench(tmp_path, strict(limits={"scan_bytes": 200, "read_bytes": 60}), must_read=True)
     put(bench.user, "a.md", "z" * 90)
-    for code in (None, None, "budget"):  # Also where one reading serves them all.
+    for code in (None, None, "budget"):  # One read serves them all, and each counts.
         assert bench("grep", pattern="nothing").code == code
     assert bench("read_file", path="user/a.md").code == "budget"
 
 
 @pytest.mark.threat("T-LEAK-06", control="policy_before_disk")
-def test_a_hidden_file_reads_like_one_that_is_not_there(bench):
+def test_hidden_file_reads_like_a_missing_file(bench):
     for path in ("user/.git/config.md", "user/.env.md"):
         before = [bench("read_file", path=path), bench("grep", pattern="x", path=path)]
         put(bench.roots["user"], path.removeprefix("user/"), CANARY)
         assert [bench("read_file", path=path), bench("grep", pattern="x", path=path)] == before
 
 
-# -- one reading for all greps in a row -------------------------------------------------------------------
+# -- one read for consecutive greps -------------------------------------------------------------------
 
 
-def test_greps_that_follow_each_other_search_what_the_first_one_read_and_any_other_call_ends_that(tmp_path):
+def test_consecutive_greps_share_one_read_until_another_call(tmp_path):
     bench = make_bench(tmp_path, must_read=True)
     put(bench.user, "b.md", "beta\n")
     put(bench.user, "a.md", "alpha\n")
     assert "stopped at 1" in bench("grep", pattern="a", max_matches=1).text
-    assert bench("grep", pattern="beta").text == "user/b.md:1: beta", "one that stopped early leaves no half"
+    assert bench("grep", pattern="beta").text == "user/b.md:1: beta", (
+        "a grep that stops early leaves no partial read"
+    )
     put(bench.user, "a.md", "changed\n")
     assert bench("grep", pattern="alpha").text == "user/a.md:1: alpha"
     assert bench("grep", pattern="changed", path="user/a.md").text == "user/a.md:1: changed"
@@ -178,7 +180,7 @@ def test_greps_that_follow_each_other_search_what_the_first_one_read_and_any_oth
         assert bench("grep", pattern="changed").text == f"user/a.md:1: changed {number}", tool
 
 
-# -- RE2 over whole files gives what a search line by line would ---------------------------------------
+# -- RE2 over whole files gives the result of a search line by line ---------------------------------------
 
 
 ATOMS = st.sampled_from(["a", "b", ".", "[ab]", "^", "$", "a*", "b+", "a?", "(a|b)", "é", "^$", " "])
@@ -186,33 +188,33 @@ PATTERNS = st.lists(ATOMS, min_size=1, max_size=5).map("".join)
 LINES = st.lists(st.text(alphabet="ab é", max_size=6), max_size=6)
 
 
-def found(pattern, data, *, ignore_case=False):
+def find_lines(pattern, data, *, ignore_case=False):
     return list(Pattern(pattern, ignore_case=ignore_case).matching_lines(data))
 
 
 @given(pattern=PATTERNS, lines=LINES, ends=st.booleans())
-def test_it_finds_the_lines_that_a_search_line_by_line_finds(pattern, lines, ends):
+def test_pattern_finds_the_lines_of_a_search_line_by_line(pattern, lines, ends):
     text = "\n".join(lines) + ("\n" if ends and lines else "")
     split = text.removesuffix("\n").split("\n") if text else []
     by_line = [(number, line) for number, line in enumerate(split, 1) if re.search(pattern, line)]
-    assert found(pattern, text.encode()) == by_line
+    assert find_lines(pattern, text.encode()) == by_line
 
 
-def test_no_pattern_sees_across_a_line_and_none_follows_the_final_newline():
+def test_pattern_never_matches_across_lines():
     for pattern in ("one.two", r"one\ntwo", r"one\stwo", "(?s)one.*two"):
-        assert found(pattern, b"one\ntwo\n") == []
+        assert find_lines(pattern, b"one\ntwo\n") == []
     for pattern in ("^$", "$", "x*$"):
-        assert (2, "") not in found(pattern, b"a\n")
-    assert found("^$", b"a\n\n") == [(2, "")]
+        assert (2, "") not in find_lines(pattern, b"a\n")
+    assert find_lines("^$", b"a\n\n") == [(2, "")]
 
 
-def test_case_can_be_ignored_in_every_script_and_a_long_line_is_cut_without_harm():
-    assert found("ÉCOLE", "l'école".encode(), ignore_case=True) == [(1, "l'école")]
-    assert found("ÉCOLE", "l'école".encode()) == []
-    assert found("x", ("é" * 1000 + "x").encode()) == [(1, "é" * MAX_LINE_CHARS + "…")]
+def test_case_is_ignored_in_every_script_and_long_lines_are_cut():
+    assert find_lines("ÉCOLE", "l'école".encode(), ignore_case=True) == [(1, "l'école")]
+    assert find_lines("ÉCOLE", "l'école".encode()) == []
+    assert find_lines("x", ("é" * 1000 + "x").encode()) == [(1, "é" * MAX_LINE_CHARS + "…")]
 
 
-def test_what_re2_cannot_compile_is_told_in_a_line():
+def test_invalid_pattern_gets_a_one_line_error():
     bad = ["(", "[", "*", "a{1001}", r"\1(a)", "(?=a)", "(?<!a)b", "(((a{100}){100}){100})", "\ud800"]
     for pattern in (*bad, r"\p{No}{900}{9}"):
         caught = raised(BadArguments, Pattern, pattern, ignore_case=False)
@@ -222,7 +224,7 @@ def test_what_re2_cannot_compile_is_told_in_a_line():
 
 @pytest.mark.threat("T-PATH-13", control="linear_search")
 @pytest.mark.parametrize("pattern", ["(a*)*b", "(a|a)*$b", "(a+)+$", "a*a*a*a*a*a*b", "(.*)(.*)(.*)(.*)x"])
-def test_a_pattern_that_ruins_others_takes_no_time(pattern):
+def test_pathological_pattern_is_fast(pattern):
     began = time.monotonic()
-    found(pattern, b"a" * 200_000)
+    find_lines(pattern, b"a" * 200_000)
     assert time.monotonic() - began < 5

@@ -1,4 +1,4 @@
-"""The filter as a table: run by an interpreter of classic BPF that shares no code with what writes it."""
+"""The filter as a table: run by an interpreter of classic BPF that shares no code with the compiler."""
 
 import errno
 import itertools
@@ -29,8 +29,8 @@ HEADERS = {"x86_64": "asm/unistd_64.h", "aarch64": "asm-generic/unistd.h"}
 PR_SET_NO_NEW_PRIVS = 38
 
 
-def run(code, number, *, arch, args=()):
-    """What the kernel would answer: the semantics of `linux/filter.h`, of the instructions that occur."""
+def run_filter(code, number, *, arch, args=()):
+    """Return the answer of the kernel: the semantics of `linux/filter.h` for the instructions that occur."""
     args = (*args, *[0] * (6 - len(args)))
     data = struct.pack("<IIQ6Q", number & 0xFFFFFFFF, arch, 0, *(arg & (2**64 - 1) for arg in args))
     instructions = list(struct.iter_unpack("<HBBI", code))
@@ -53,11 +53,13 @@ def run(code, number, *, arch, args=()):
                 raise AssertionError(f"unknown instruction {operation:#x}")
 
 
-def answer(machine, name, *args):
-    return run(program(machine, "openat2"), NUMBERS[machine][name], arch=ARCHITECTURES[machine], args=args)
+def get_answer(machine, name, *args):
+    return run_filter(
+        program(machine, "openat2"), NUMBERS[machine][name], arch=ARCHITECTURES[machine], args=args
+    )
 
 
-def expected(machine, opener, number):
+def get_expected(machine, opener, number):
     names = {number: name for name, number in NUMBERS[machine].items()}
     name = names.get(number)
     if name in {*PASSED, opener, "mmap"}:
@@ -65,38 +67,40 @@ def expected(machine, opener, number):
     return KILL if name in FATAL or (machine == "x86_64" and number >= 0x40000000) else EPERM
 
 
-def test_every_number_gets_its_tier_and_a_worker_opens_files_in_one_way_only():
+def test_every_system_call_gets_its_tier_and_one_opener():
     for machine, opener in itertools.product(MACHINES, OPENERS):
         code, arch = program(machine, opener), ARCHITECTURES[machine]
         for number in range(1024):
-            assert run(code, number, arch=arch) == expected(machine, opener, number), number
+            assert run_filter(code, number, arch=arch) == get_expected(machine, opener, number), number
 
 
 @given(number=st.integers(0, 1023), arch=st.integers(0, 2**32 - 1))
-def test_another_architecture_is_killed_whatever_it_calls(number, arch):
+def test_another_architecture_is_killed_for_any_call(number, arch):
     for machine in MACHINES:
         if arch != ARCHITECTURES[machine]:
-            assert run(program(machine, "openat2"), number, arch=arch) == KILL
+            assert run_filter(program(machine, "openat2"), number, arch=arch) == KILL
 
 
 @given(protection=st.integers(0, 2**64 - 1))
-def test_no_memory_is_mapped_or_made_executable(protection):
+def test_executable_memory_is_never_mapped(protection):
     for machine in MACHINES:
         args = (0, 4096, protection, 0x22, 2**64 - 1, 0)
         is_exec = bool(protection & EXEC)
-        assert answer(machine, "mmap", *args) == (KILL if is_exec else ALLOW)
-        assert answer(machine, "mprotect", *args) == (KILL if is_exec else EPERM)
+        assert get_answer(machine, "mmap", *args) == (KILL if is_exec else ALLOW)
+        assert get_answer(machine, "mprotect", *args) == (KILL if is_exec else EPERM)
 
 
 @given(flags=st.integers(0, 2**32 - 1) | st.sampled_from([0, *(1 << bit for bit in range(32))]))
-def test_a_message_is_plain_bytes(flags):
+def test_message_flags_are_restricted(flags):
     for machine in MACHINES:
-        assert answer(machine, "sendto", 3, 0, 1, flags) == (ALLOW if flags in {0, MSG_NOSIGNAL} else KILL)
-        assert answer(machine, "recvfrom", 3, 0, 1, flags) == (ALLOW if flags == 0 else KILL)
+        assert get_answer(machine, "sendto", 3, 0, 1, flags) == (
+            ALLOW if flags in {0, MSG_NOSIGNAL} else KILL
+        )
+        assert get_answer(machine, "recvfrom", 3, 0, 1, flags) == (ALLOW if flags == 0 else KILL)
 
 
-def test_nothing_that_names_a_file_or_another_process_is_allowed_but_the_opener():
-    """The list is short enough to be read; this test is where a longer one has to be argued for."""
+def test_only_the_opener_names_files_or_processes():
+    """The list is short enough to be read; argue here for a longer one."""
     assert set(PASSED) == {
         *("sendto", "recvfrom", "read", "pread64", "close", "fstat", "getdents64", "brk", "munmap", "mremap"),
         *("madvise", "futex", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "restart_syscall", "exit"),
@@ -106,14 +110,14 @@ def test_nothing_that_names_a_file_or_another_process_is_allowed_but_the_opener(
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_the_numbers_are_those_of_the_kernels_headers(machine):
+def test_numbers_equal_those_of_the_kernel_headers(machine):
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or not Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h").exists():
         pytest.skip("needs a C compiler and the kernel's headers")
-    # What `arch/arm64/include/uapi/asm/unistd.h` asks of the generic table.
+    # The options of the generic table that `arch/arm64/include/uapi/asm/unistd.h` enables.
     wanted = ("RENAMEAT", "NEW_STAT", "SET_GET_RLIMIT", "TIME32_SYSCALLS", "SYS_CLONE3", "MEMFD_SECRET")
-    asked = [*("-E", "-dM", "-D__BITS_PER_LONG=64"), *(f"-D__ARCH_WANT_{each}" for each in wanted)]
-    command = [compiler, *asked, "-include", HEADERS[machine], "-x", "c", "/dev/null"]
+    options = [*("-E", "-dM", "-D__BITS_PER_LONG=64"), *(f"-D__ARCH_WANT_{each}" for each in wanted)]
+    command = [compiler, *options, "-include", HEADERS[machine], "-x", "c", "/dev/null"]
     macros = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     defined = dict(re.findall(r"^#define __NR(\w+) (\w+)$", macros, re.MULTILINE))
 
@@ -123,11 +127,11 @@ def test_the_numbers_are_those_of_the_kernels_headers(machine):
 
     table = {name: number(name) for name in NUMBERS[machine] if f"_{name}" in defined}
     assert table == {name: NUMBERS[machine][name] for name in table}
-    # Calls that are younger than the headers here cannot be looked up in them; there are few.
+    # Newer calls than the installed headers cannot be looked up; there are few.
     assert len(NUMBERS[machine]) - len(table) <= 3
 
 
-def test_what_a_machine_does_not_have_is_left_out_and_nothing_else():
+def test_only_missing_calls_of_a_machine_are_left_out():
     x86_only = set(NUMBERS["x86_64"]) - set(NUMBERS["aarch64"])
     assert set(NUMBERS["aarch64"]) <= set(NUMBERS["x86_64"])
     assert {"fork", "vfork", "creat", "link", "unlink", "rename", "chmod"} <= x86_only
@@ -139,7 +143,7 @@ def test_what_a_machine_does_not_have_is_left_out_and_nothing_else():
 
 
 @pytest.mark.skipif(os.uname().machine not in MACHINES, reason="no filter for this machine")
-def test_the_kernel_obeys_the_program_but_where_privileges_could_be_gained():
+def test_kernel_applies_the_program_only_without_new_privileges():
     def attempt():
         layers.prctl(PR_SET_NO_NEW_PRIVS, 1)
         install(program(os.uname().machine, "openat2"))
@@ -147,10 +151,10 @@ def test_the_kernel_obeys_the_program_but_where_privileges_could_be_gained():
         acts = (Path("/").stat, lambda: os.open("/", os.O_RDONLY), lambda: os.kill(os.getpid(), 0))
         return [*map(refused, acts), os.getpid()]
 
-    def without():
+    def attempt_without_capabilities():
         layers.STEPS[FenceLayer.CAPABILITIES](Grounds([], 0, os.uname().machine))
         return refused(lambda: install(program(os.uname().machine, "openat2")))
 
     assert in_a_thread_of_its_own(attempt) == [errno.EPERM, errno.EPERM, errno.EPERM, os.getpid()]
     Path("/").stat()
-    assert in_a_thread_of_its_own(without) == errno.EACCES
+    assert in_a_thread_of_its_own(attempt_without_capabilities) == errno.EACCES

@@ -1,4 +1,4 @@
-"""Framing against hostile bytes: `muniment.sandbox.fence.wire`; any stream: `test_fuzzed_answers.py`."""
+"""Framing against hostile bytes: `muniment.sandbox.fence.wire`; random streams: `test_fuzzed_answers.py`."""
 
 import json
 import select
@@ -22,31 +22,31 @@ MAX_BODY = 1 << 20
 
 @pytest.fixture
 def pair():
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        yield ours, theirs
+    local_socket, peer_socket = socket.socketpair()
+    with local_socket, peer_socket:
+        yield local_socket, peer_socket
 
 
-def received(raw, max_body=MAX_BODY):
-    """What a channel makes of these bytes and the end of file behind them."""
-    ours, theirs = socket.socketpair()
+def receive(raw, max_body=MAX_BODY):
+    """Return what a channel receives from these bytes and the following end of file."""
+    local_socket, peer_socket = socket.socketpair()
 
     def feed():
-        with theirs, suppress(OSError):
-            theirs.sendall(raw)
+        with peer_socket, suppress(OSError):
+            peer_socket.sendall(raw)
 
-    with ThreadPoolExecutor(1) as feeder, ours:
+    with ThreadPoolExecutor(1) as feeder, local_socket:
         feeder.submit(feed)
-        return Channel(ours).receive(max_body)
+        return Channel(local_socket).receive(max_body)
 
 
-def sent(header, body=b""):
-    """The bytes that a channel makes of a message, read by plain socket calls."""
-    ours, theirs = socket.socketpair()
-    with theirs, ThreadPoolExecutor(1) as reader:
-        chunks = reader.submit(lambda: [*iter(lambda: theirs.recv(1 << 20), b"")])
-        with ours:
-            Channel(ours).send(header, body)
+def encode(header, body=b""):
+    """Return the bytes that a channel sends for a message, read by plain socket calls."""
+    local_socket, peer_socket = socket.socketpair()
+    with peer_socket, ThreadPoolExecutor(1) as reader:
+        chunks = reader.submit(lambda: [*iter(lambda: peer_socket.recv(1 << 20), b"")])
+        with local_socket:
+            Channel(local_socket).send(header, body)
         return b"".join(chunks.result())
 
 
@@ -59,15 +59,15 @@ headers = st.dictionaries(st.text().filter(lambda key: key != "body"), json_valu
 
 
 @given(headers, st.binary(max_size=300))
-def test_whatever_is_sent_is_received(header, body):
-    assert received(sent(header, body)) == (header, body)
+def test_sent_message_is_received_unchanged(header, body):
+    assert receive(encode(header, body)) == (header, body)
 
 
-def test_a_header_may_be_nested_to_the_limit():
+def test_header_may_be_nested_to_the_limit():
     deep = []
     for _ in range(wire.MAX_NESTING - 2):
         deep = [deep]
-    assert received(sent({"a": deep})) == ({"a": deep}, b"")
+    assert receive(encode({"a": deep})) == ({"a": deep}, b"")
 
 
 HOSTILE = {
@@ -75,14 +75,14 @@ HOSTILE = {
     "a length just above the limit": frame(b'{"a":"' + b"x" * wire.MAX_FRAME_BYTES + b'"}'),
     "an empty header": frame(b""),
     "an array": frame(b"[{}]"),
-    "no JSON": frame(b"\xff{]"),
+    "not JSON": frame(b"\xff{]"),
     "NaN": frame(b'{"a":NaN}'),
     "infinity by exponent": frame(b'{"a":1e999}'),
     "an integer of 5000 digits": frame(b'{"a":' + b"9" * 5000 + b"}"),
-    "a key twice": frame(b'{"a":1,"a":2}'),
-    "a key twice, once escaped": frame(b'{"a":1,"\\u0061":2}'),
+    "a duplicate key": frame(b'{"a":1,"a":2}'),
+    "a duplicate key, once escaped": frame(b'{"a":1,"\\u0061":2}'),
     "nested too deep": frame(b'{"a":' + b"[" * wire.MAX_NESTING + b"]" * wire.MAX_NESTING + b"}"),
-    "arrays without end": frame(b'{"a":' + b"[" * 200_000),
+    "endless arrays": frame(b'{"a":' + b"[" * 200_000),
     "a body of true": frame(b'{"body":true}') + frame(b"x"),
     "a body of a float": frame(b'{"body":1.0}') + frame(b"x"),
     "an empty body announced": frame(b'{"body":0}'),
@@ -100,26 +100,26 @@ def test_hostile_bytes_are_a_violation():
     assert issubclass(FrameViolation, ProtocolViolation)
     for name, raw in HOSTILE.items():
         with pytest.raises(FrameViolation):
-            pytest.fail(f"{name}: {received(raw)}")
+            pytest.fail(f"{name}: {receive(raw)}")
 
 
 @pytest.mark.threat("T-RUN-10", control="bounded_frames")
-def test_memory_is_spent_on_what_arrived_and_not_on_what_was_announced():
+def test_memory_is_spent_only_on_bytes_that_arrived():
     for name, raw in {
         "a header of any size": struct.pack("!I", wire.MAX_FRAME_BYTES) + b"{}",
         "a header above its size": struct.pack("!I", 1 << 24) + b"{}",
         "a piece above its size": frame(b'{"body":16777216}') + struct.pack("!I", 1 << 24) + b"x",
     }.items():
         tracemalloc.start()
-        tracemalloc.clear_traces()  # Whoever left it on before this test has a peak of his own.
+        tracemalloc.clear_traces()  # Discard allocations that were traced before this test.
         try:
-            raised((EOFError, FrameViolation), received, raw, 1 << 30)
+            raised((EOFError, FrameViolation), receive, raw, 1 << 30)
             assert tracemalloc.get_traced_memory()[1] < 1 << 17, name
         finally:
             tracemalloc.stop()
 
 
-def test_what_the_format_cannot_carry_is_refused_before_a_byte_is_sent(pair):
+def test_unsendable_message_is_rejected_before_a_byte_is_sent(pair):
     cycle, deep = {}, []
     cycle["a"] = cycle
     for _ in range(wire.MAX_NESTING + 1):
@@ -131,44 +131,44 @@ def test_what_the_format_cannot_carry_is_refused_before_a_byte_is_sent(pair):
     assert pair[1].recv(1) == b""
 
 
-def test_a_peer_that_left_also_with_bytes_unread_is_an_end_of_file(pair):
-    ours, theirs = pair
-    ours.send(b"never read")
-    theirs.close()
+def test_closed_peer_is_an_end_of_file_even_with_unread_bytes(pair):
+    local_socket, peer_socket = pair
+    local_socket.send(b"never read")
+    peer_socket.close()
     with pytest.raises(EOFError):
-        Channel(ours).receive(0)
+        Channel(local_socket).receive(0)
     with pytest.raises(EOFError):
-        Channel(ours).send({"a": 1})
+        Channel(local_socket).send({"a": 1})
 
 
-def test_every_read_asks_first_and_an_untimely_answer_is_asked_again(pair):
-    ours, theirs = pair
-    ours.setblocking(False)
-    asked = []
+def test_every_read_waits_and_is_retried_after_a_false_wakeup(pair):
+    local_socket, peer_socket = pair
+    local_socket.setblocking(False)
+    waits = []
 
     def ready(mask):
-        asked.append(mask)
-        if len(asked) == 3:  # two answers came too early
-            theirs.sendall(frame(b"{}") + frame(b'{"n":2}'))
+        waits.append(mask)
+        if len(waits) == 3:  # two wakeups came too early
+            peer_socket.sendall(frame(b"{}") + frame(b'{"n":2}'))
 
-    assert Channel(ours).receive(0, ready=ready) == ({}, b"")
-    assert asked == [select.POLLIN] * 4
-    assert ours.recv(100) == frame(b'{"n":2}'), "the next message is left to the kernel"
+    assert Channel(local_socket).receive(0, ready=ready) == ({}, b"")
+    assert waits == [select.POLLIN] * 4
+    assert local_socket.recv(100) == frame(b'{"n":2}'), "the next message is left to the kernel"
 
 
-def test_every_write_asks_first_and_a_full_socket_is_asked_again(pair):
-    ours, theirs = pair
-    ours.setblocking(False)
-    body, taken, asked = b"x" * (1 << 20), bytearray(), []
+def test_every_write_waits_first_and_is_retried_on_a_full_socket(pair):
+    local_socket, peer_socket = pair
+    local_socket.setblocking(False)
+    body, received, waits = b"x" * (1 << 20), bytearray(), []
 
     def ready(mask):
-        asked.append(mask)
-        if len(asked) % 50 == 0:
-            taken.extend(theirs.recv(1 << 20))
+        waits.append(mask)
+        if len(waits) % 50 == 0:
+            received.extend(peer_socket.recv(1 << 20))
 
-    Channel(ours).send({}, body, ready=ready)
-    ours.close()
-    while chunk := theirs.recv(1 << 20):
-        taken += chunk
-    assert set(asked) == {select.POLLOUT}
-    assert received(bytes(taken)) == ({}, body)
+    Channel(local_socket).send({}, body, ready=ready)
+    local_socket.close()
+    while chunk := peer_socket.recv(1 << 20):
+        received += chunk
+    assert set(waits) == {select.POLLOUT}
+    assert receive(bytes(received)) == ({}, body)

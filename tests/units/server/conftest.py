@@ -1,4 +1,4 @@
-"""A ledger of each engine for the tests of a file."""
+"""Fixtures of a ledger of each engine."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from muniment.store.audit import verify
 
 @pytest.fixture(scope="module", params=ENGINES)
 def engine(request):
-    """What the ledger is kept in."""
+    """The engine of the ledger."""
     return request.param
 
 
 @pytest.fixture(scope="module")
 def opening(engine, request):
-    """Opens states over that engine."""
+    """A function that opens states over the engine."""
     return Opening(request.getfixturevalue("fleet") if engine == "postgres" else None)
 
 

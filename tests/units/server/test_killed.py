@@ -1,4 +1,4 @@
-"""Kill -9: whenever its process dies, what a lane accepted comes to its end, in order, one at a time."""
+"""Kill -9: accepted tasks of a lane end in order, one at a time, whenever its process dies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG = [pytest.param(20, seed, marks=pytest.mark.slow) for seed in range(1, 22)]
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("kills", "seed"), [(8, 1), *LONG])
-def test_every_accepted_task_comes_to_its_end_in_order_and_alone_whatever_is_killed(tmp_path, kills, seed):
+def test_accepted_tasks_end_in_order_despite_kills(tmp_path, kills, seed):
     state, log = tmp_path / "state", tmp_path / "log"
     command = [sys.executable, "-m", "kit.server.killed", state, log, str(kills), str(seed)]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
@@ -32,31 +32,31 @@ def test_every_accepted_task_comes_to_its_end_in_order_and_alone_whatever_is_kil
     accepted = json.loads(done.stdout)
     with State(state) as opened:
         tasks = lane_tasks.tasks(opened.ledger, "w")[::-1]
-        told = outbox.read(opened.ledger, 0, 100_000)
+        events = outbox.read(opened.ledger, 0, 100_000)
         assert verify(opened).problems == ()
     lines = [line.split() for line in log.read_text().splitlines()]
-    began = [words[1] for words in lines if words[0] == "begin"]
+    started = [words[1] for words in lines if words[0] == "begin"]
     ended = {words[1] for words in lines if words[0] == "end"}
-    begun = Counter(began)
+    starts = Counter(started)
 
-    # Nothing was lost, doubled or reordered.
+    # No task was lost, doubled or reordered.
     assert [task.id for task in tasks] == accepted
     assert all(task.is_over for task in tasks)
-    order = [accepted.index(each) for each in began]
+    order = [accepted.index(each) for each in started]
     assert order == sorted(order)
 
-    # No two ran at once: after each beginning comes its end, or the next process.
+    # No two ran at once: each start is followed by its end, or by the next process.
     for (what, *which), after in pairwise(lines):
         assert what != "begin" or after in (["end", *which], ["boot"])
 
-    # Each was begun a few times at most, and only what was cut short so often has failed.
-    assert 1 < max(begun.values()) <= MAX_ATTEMPTS
+    # Each was started a few times at most, and only tasks that were interrupted so often have failed.
+    assert 1 < max(starts.values()) <= MAX_ATTEMPTS
     for task in tasks:
         assert task.attempt <= MAX_ATTEMPTS
         failed = ("failed", {"code": "interrupted"}, MAX_ATTEMPTS)
         is_done = task.status == "completed" and task.id in ended
         assert is_done or (task.status, task.error, task.attempt) == failed
 
-    # Each is told as over exactly once.
-    over = Counter(event.task for event in told if event.data["status"] in {"completed", "failed"})
+    # Each is reported as over exactly once.
+    over = Counter(event.task for event in events if event.data["status"] in {"completed", "failed"})
     assert over == dict.fromkeys(accepted, 1)

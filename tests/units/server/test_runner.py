@@ -1,4 +1,4 @@
-"""The runner: one task at a time, whatever becomes of it, of the ledger or of the daemon."""
+"""The runner: one task at a time, for any failure of the task, the ledger or the daemon."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from muniment.server import runner
 from muniment.server.runner import LaneRunner
 from muniment.server.writer import Writer
 
-PATIENCE = 30
-"""Seconds after which something that should happen has not."""
+TIMEOUT = 30
+"""The time limit of every wait, in seconds."""
 
 READ_ONLY = {
     "it cannot be written: the file system is read-only",
@@ -35,29 +35,29 @@ READ_ONLY = {
 class Attempt:
     """One call of the work, which the test ends, or its cancellation."""
 
-    def __init__(self, task, cancel, tell):
-        self.task, self.cancel, self.tell = task, cancel, tell
-        self._said, self._outcome = Cancel(), CANCELLED
+    def __init__(self, task, cancel, report):
+        self.task, self.cancel, self.report = task, cancel, report
+        self._ended, self._outcome = Cancel(), CANCELLED
 
-    def ends(self, outcome):
-        """End it: an `Ended` is returned, an exception raised."""
+    def end(self, outcome):
+        """End it: return an `Ended`, or raise an exception."""
         self._outcome = outcome
-        self._said.set()
+        self._ended.set()
 
     def was_cancelled(self):
         """Wait until it is cancelled."""
-        return bool(select.select([self.cancel], [], [], PATIENCE)[0])
+        return bool(select.select([self.cancel], [], [], TIMEOUT)[0])
 
-    def carry_out(self, *, deaf):
-        with self._said:
-            assert select.select([self._said, *[self.cancel] * (not deaf)], [], [], PATIENCE)[0]
+    def run(self, *, deaf):
+        with self._ended:
+            assert select.select([self._ended, *[self.cancel] * (not deaf)], [], [], TIMEOUT)[0]
         if isinstance(self._outcome, BaseException):
             raise self._outcome
         return self._outcome
 
 
-class Workshop:
-    """A lane, a writer and a runner, not started yet; where it is deaf, attempts heed no cancellation."""
+class RunnerBench:
+    """A lane, a writer and a runner, not started yet; if it is deaf, attempts ignore a cancellation."""
 
     def __init__(self, state, *, deaf=False):
         self.factory, self.deaf = Ledgered(state), deaf
@@ -72,19 +72,19 @@ class Workshop:
         self.runner.wake()
         return tasks
 
-    def begins(self):
-        """A task, and its attempt."""
+    def start_task(self):
+        """Submit a task and return it with its attempt."""
         (task,) = self.submit()
-        return task, self.attempt()
+        return task, self.next_attempt()
 
-    def attempt(self):
-        """The next attempt, once it has begun."""
-        return self.attempts.get(timeout=PATIENCE)
+    def next_attempt(self):
+        """Return the next attempt after it has started."""
+        return self.attempts.get(timeout=TIMEOUT)
 
-    def when(self, task, status):
-        """The task, once it has a status."""
+    def wait_for(self, task, status):
+        """Return the task when it has a status."""
         with self._changed:
-            assert self._changed.wait_for(lambda: self.lane.get(task.id).status == status, PATIENCE)
+            assert self._changed.wait_for(lambda: self.lane.get(task.id).status == status, TIMEOUT)
         return self.lane.get(task.id)
 
     def close(self):
@@ -95,40 +95,40 @@ class Workshop:
         with self._changed:
             self._changed.notify_all()
 
-    def _work(self, task, cancel, tell):
-        self.attempts.put(attempt := Attempt(task, cancel, tell))
-        return attempt.carry_out(deaf=self.deaf)
+    def _work(self, task, cancel, report):
+        self.attempts.put(attempt := Attempt(task, cancel, report))
+        return attempt.run(deaf=self.deaf)
 
 
 @pytest.fixture
-def make(state, opened):
-    """Makes workshops, and closes them."""
+def make_bench(state, opened):
+    """Return a function that makes benches, and close them."""
 
-    def made(*, starts=True, deaf=False):
-        shop = opened.enter_context(closing(Workshop(state, deaf=deaf)))
+    def make(*, starts=True, deaf=False):
+        bench = opened.enter_context(closing(RunnerBench(state, deaf=deaf)))
         if starts:
-            shop.runner.start()
-        return shop
+            bench.runner.start()
+        return bench
 
-    return made
-
-
-@pytest.fixture
-def shop(make):
-    return make()
+    return make
 
 
 @pytest.fixture
-def logged(monkeypatch):
-    """The next event that is logged."""
+def bench(make_bench):
+    return make_bench()
+
+
+@pytest.fixture
+def next_event(monkeypatch):
+    """A function that returns the next logged event."""
     seen = queue.SimpleQueue()
     monkeypatch.setattr(runner.events, "emit", lambda event, **fields: seen.put((event, fields)))
-    return lambda: seen.get(timeout=PATIENCE)
+    return lambda: seen.get(timeout=TIMEOUT)
 
 
 @pytest.fixture
 def ledger(engine, state, request, monkeypatch):
-    """Makes the ledger such that it can only be read, and writable again."""
+    """Return a function that makes the ledger read-only or writable."""
     monkeypatch.setattr(runner, "RETRY_SECONDS", 0.01)
 
     def is_writable(wanted):
@@ -146,309 +146,310 @@ def ledger(engine, state, request, monkeypatch):
 
 
 class Gate:
-    """Keeps whoever calls a method of an object until the test lets it pass."""
+    """Blocks every caller of a method of an object until the test lets it pass."""
 
     def __init__(self, monkeypatch, owner, name):
         self.reached, self._passes = threading.Event(), threading.Event()
         self._real = getattr(owner, name)
-        monkeypatch.setattr(owner, name, self._gated)
+        monkeypatch.setattr(owner, name, self._wait_and_call)
 
-    def _gated(self, *args):
+    def _wait_and_call(self, *args):
         self.reached.set()
-        assert self._passes.wait(PATIENCE)
+        assert self._passes.wait(TIMEOUT)
         return self._real(*args)
 
     def open(self):
         self._passes.set()
 
     def wait(self):
-        assert self.reached.wait(PATIENCE)
+        assert self.reached.wait(TIMEOUT)
 
-    def reached_by(self, shop):
-        """The task with which a runner, once it is started, comes here."""
-        shop.runner.start()
-        (task,) = shop.submit()
+    def start_and_wait(self, bench):
+        """Start a runner and return the task with which it arrives here."""
+        bench.runner.start()
+        (task,) = bench.submit()
         self.wait()
         return task
 
 
 @contextmanager
-def stopping(shop, seconds=0):
-    """While the runner is being stopped, with so many seconds for what runs."""
+def stop_in_background(bench, seconds=0):
+    """Stop the runner, with this many seconds for the running task, while the block runs."""
     with ThreadPoolExecutor(1) as threads:
-        stopped = threads.submit(shop.runner.stop, seconds)
-        assert shop.runner._stopping.wait(PATIENCE)
+        stopped = threads.submit(bench.runner.stop, seconds)
+        assert bench.runner._stopping.wait(TIMEOUT)
         yield
-        assert stopped.result(PATIENCE)
+        assert stopped.result(TIMEOUT)
 
 
-def lacking(monkeypatch, owner, name, times):
-    """`owner.name` has no descriptor left for the first calls."""
+def fail_first_calls(monkeypatch, owner, name, times):
+    """Make the first calls of `owner.name` fail for lack of a descriptor."""
     problems, real = [OSError(errno.EMFILE, "Too many open files")] * times, getattr(owner, name)
 
-    def call(*given):
+    def call(*args):
         if problems:
             raise problems.pop()
-        return real(*given)
+        return real(*args)
 
     monkeypatch.setattr(runner, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(owner, name, call)
 
 
 @pytest.mark.parametrize("problem", [LookupError, SystemExit])
-def test_a_task_whose_work_breaks_has_failed_and_the_next_one_begins(shop, logged, problem):
-    first, second, third = shop.submit(3)
-    shop.attempt().ends(problem("secret"))
-    shop.attempt().ends(CANCELLED)  # Which nobody asked for.
-    shop.attempt().ends(DONE)
-    shop.when(third, "completed")
-    assert [shop.lane.get(each.id).error for each in (first, second)] == [{"code": "remember_failed"}] * 2
-    assert logged() == ("task_broke", {"task_id": first.id, "problem": problem.__name__})
+def test_task_that_raises_has_failed_and_the_next_one_starts(bench, next_event, problem):
+    first, second, third = bench.submit(3)
+    bench.next_attempt().end(problem("secret"))
+    bench.next_attempt().end(CANCELLED)  # Not requested by anybody.
+    bench.next_attempt().end(DONE)
+    bench.wait_for(third, "completed")
+    assert [bench.lane.get(each.id).error for each in (first, second)] == [{"code": "remember_failed"}] * 2
+    assert next_event() == ("task_broke", {"task_id": first.id, "problem": problem.__name__})
 
 
 @of_postgres
-def test_the_end_of_a_task_and_the_beginning_of_the_next_are_one_transaction_of_the_server(shop, state):
-    first, second = shop.submit(2)
-    shop.attempt().ends(DONE)
-    assert shop.attempt().task.id == second.id
+def test_end_and_next_start_are_one_server_transaction(bench, state):
+    first, second = bench.submit(2)
+    bench.next_attempt().end(DONE)
+    assert bench.next_attempt().task.id == second.id
     written = state.ledger.rows(
         "SELECT DISTINCT xmin::text FROM task WHERE id IN (?, ?)", (first.id, second.id)
     )
-    assert (shop.lane.get(first.id).status, len(written)) == ("completed", 1)
+    assert (bench.lane.get(first.id).status, len(written)) == ("completed", 1)
 
 
 @of_sqlite
-def test_the_end_of_a_task_and_the_beginning_of_the_next_are_one_transaction(shop, state):
-    first, second = shop.submit(2)
-    attempt, commits = shop.attempt(), []
+def test_end_and_next_start_are_one_transaction(bench, state):
+    first, second = bench.submit(2)
+    attempt, commits = bench.next_attempt(), []
     with state.ledger.bare() as connection:
-        connection.set_trace_callback(lambda said: commits.append(said) if said == "COMMIT" else None)
-    attempt.ends(DONE)
-    assert shop.attempt().task.id == second.id
+        connection.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
+    attempt.end(DONE)
+    assert bench.next_attempt().task.id == second.id
     with state.ledger.bare() as connection:
         connection.set_trace_callback(None)
-    assert (shop.lane.get(first.id).status, commits) == ("completed", ["COMMIT"])
+    assert (bench.lane.get(first.id).status, commits) == ("completed", ["COMMIT"])
 
 
 @pytest.mark.parametrize("moment", ["wait", "clear"])
-def test_a_task_that_comes_while_the_runner_is_about_to_sleep_is_not_slept_over(make, monkeypatch, moment):
-    shop = make(starts=False)
-    gate = Gate(monkeypatch, shop.runner._wake, moment)
-    shop.runner.start()
+def test_task_submitted_before_the_runner_sleeps_wakes_it(make_bench, monkeypatch, moment):
+    bench = make_bench(starts=False)
+    gate = Gate(monkeypatch, bench.runner._wake, moment)
+    bench.runner.start()
     gate.wait()
-    (task,) = shop.submit()
+    (task,) = bench.submit()
     gate.open()
-    shop.attempt().ends(DONE)
-    shop.when(task, "completed")
+    bench.next_attempt().end(DONE)
+    bench.wait_for(task, "completed")
 
 
 # Cancelling
 
 
-def test_a_task_that_is_cancelled_between_its_claim_and_its_start_is_cancelled(make, monkeypatch):
-    shop = make(starts=False)
-    gate = Gate(monkeypatch, shop.runner, "_begin")
-    task = gate.reached_by(shop)
-    assert shop.runner.cancel(task.id, OWNER).status == "running"
+def test_task_cancelled_between_claim_and_start_is_cancelled(make_bench, monkeypatch):
+    bench = make_bench(starts=False)
+    gate = Gate(monkeypatch, bench.runner, "_begin")
+    task = gate.start_and_wait(bench)
+    assert bench.runner.cancel(task.id, OWNER).status == "running"
     gate.open()
-    assert shop.when(task, "cancelled").cancelled_by == OWNER
+    assert bench.wait_for(task, "cancelled").cancelled_by == OWNER
 
 
-def test_a_late_cancellation_does_not_hit_the_task_after_it(shop, monkeypatch):
-    first, second = shop.submit(2)
-    attempt = shop.attempt()
-    gate = Gate(monkeypatch, shop.writer, "run")
-    attempt.ends(DONE)
+def test_late_cancellation_does_not_hit_the_next_task(bench, monkeypatch):
+    first, second = bench.submit(2)
+    attempt = bench.next_attempt()
+    gate = Gate(monkeypatch, bench.writer, "run")
+    attempt.end(DONE)
     gate.wait()  # Before the end of the first task is in the ledger …
 
-    def late(change):
-        noted = Writer.run(shop.writer, change)
+    def cancel_late(change):
+        noted = Writer.run(bench.writer, change)
         gate.open()
-        following.append(shop.attempt())
+        following.append(bench.next_attempt())
         return noted
 
     following = []
-    monkeypatch.setattr(shop.writer, "run", late)
-    noted = shop.runner.cancel(first.id, OWNER)  # … it is cancelled, which is told once the second one runs.
+    monkeypatch.setattr(bench.writer, "run", cancel_late)
+    # … it is cancelled, which is reported when the second task runs.
+    noted = bench.runner.cancel(first.id, OWNER)
     monkeypatch.undo()
     assert (noted.status, following[0].task.id) == ("running", second.id)
     assert not following[0].cancel.is_set()
-    following[0].ends(DONE)
-    shop.when(second, "completed")
-    assert shop.lane.get(first.id).status == "completed"
+    following[0].end(DONE)
+    bench.wait_for(second, "completed")
+    assert bench.lane.get(first.id).status == "completed"
 
 
-def test_a_late_cancellation_does_not_undo_that_of_the_task_after_it(make, monkeypatch):
-    shop = make(starts=False)
-    first, second = shop.submit(2)
-    begun, claimed = shop.lane.claim(), []
+def test_late_cancellation_keeps_that_of_the_next_task(make_bench, monkeypatch):
+    bench = make_bench(starts=False)
+    first, second = bench.submit(2)
+    begun, claimed = bench.lane.claim(), []
 
-    def late(change):
-        noted = Writer.run(shop.writer, change)
+    def cancel_late(change):
+        noted = Writer.run(bench.writer, change)
         monkeypatch.undo()
-        shop.lane.finish(begun, DONE)
-        claimed.append(shop.lane.claim())
-        shop.runner.cancel(second.id, OWNER)
+        bench.lane.finish(begun, DONE)
+        claimed.append(bench.lane.claim())
+        bench.runner.cancel(second.id, OWNER)
         return noted
 
-    monkeypatch.setattr(shop.writer, "run", late)
-    assert shop.runner.cancel(first.id, OWNER).id == first.id
+    monkeypatch.setattr(bench.writer, "run", cancel_late)
+    assert bench.runner.cancel(first.id, OWNER).id == first.id
     with Cancel() as cancel:
-        shop.runner._begin(claimed[0], cancel)
+        bench.runner._begin(claimed[0], cancel)
         assert cancel.is_set()
 
 
-def test_nothing_is_cancelled_where_the_ledger_cannot_be_written(shop, ledger):
-    task, attempt = shop.begins()
+def test_failed_cancellation_does_not_cancel_the_attempt(bench, ledger):
+    task, attempt = bench.start_task()
     ledger(False)
-    raised(ManagedMemoryUnavailable, shop.runner.cancel, task.id, OWNER)
+    raised(ManagedMemoryUnavailable, bench.runner.cancel, task.id, OWNER)
     ledger(True)
     assert not attempt.cancel.is_set()
-    attempt.ends(DONE)
-    shop.when(task, "completed")
+    attempt.end(DONE)
+    bench.wait_for(task, "completed")
 
 
 # Stopping
 
 
-def test_what_does_not_end_in_time_is_put_back_and_does_not_count_as_begun(shop):
-    sent = shop.submit(2)
-    shop.attempt()
-    assert shop.runner.is_alive
-    assert shop.runner.stop(0)
-    assert shop.runner.stop(0)
-    assert not shop.runner.is_alive
-    tasks = [shop.lane.get(task.id) for task in sent]
+def test_task_that_does_not_end_in_time_is_requeued_uncounted(bench):
+    sent = bench.submit(2)
+    bench.next_attempt()
+    assert bench.runner.is_alive
+    assert bench.runner.stop(0)
+    assert bench.runner.stop(0)
+    assert not bench.runner.is_alive
+    tasks = [bench.lane.get(task.id) for task in sent]
     assert [(task.status, task.attempt) for task in tasks] == [("queued", 0)] * 2
-    assert shop.lane.recover() == ()
+    assert bench.lane.recover() == ()
 
 
 @pytest.mark.parametrize(
     ("cancelled", "ended", "status"),
     [
-        ("never", DONE, "completed"),  # It is past its point of no return.
+        ("never", DONE, "completed"),  # It has passed its point of no return.
         ("before the stop", CANCELLED, "cancelled"),
-        ("while it is being put back", CANCELLED, "cancelled"),
+        ("while it is requeued", CANCELLED, "cancelled"),
     ],
 )
-def test_what_ends_by_itself_while_a_stop_interrupts_it_has_ended_so(make, cancelled, ended, status):
-    shop = make(deaf=True)
-    task, attempt = shop.begins()
+def test_task_that_ends_during_a_stop_keeps_its_status(make_bench, cancelled, ended, status):
+    bench = make_bench(deaf=True)
+    task, attempt = bench.start_task()
     if cancelled == "before the stop":
-        shop.runner.cancel(task.id, OWNER)
-    with stopping(shop):
+        bench.runner.cancel(task.id, OWNER)
+    with stop_in_background(bench):
         assert attempt.was_cancelled()
-        if cancelled == "while it is being put back":
-            shop.runner.cancel(task.id, OWNER)
-        attempt.ends(ended)
-    assert shop.lane.get(task.id).status == status
+        if cancelled == "while it is requeued":
+            bench.runner.cancel(task.id, OWNER)
+        attempt.end(ended)
+    assert bench.lane.get(task.id).status == status
 
 
-def test_a_stop_does_not_wait_for_ever_for_what_does_not_end(make, monkeypatch):
+def test_stop_does_not_wait_forever_for_a_task(make_bench, monkeypatch):
     monkeypatch.setattr(runner, "_LAST_SECONDS", 0.01)
-    shop = make(deaf=True)
-    _, attempt = shop.begins()
-    assert not shop.runner.stop(0)
+    bench = make_bench(deaf=True)
+    _, attempt = bench.start_task()
+    assert not bench.runner.stop(0)
     monkeypatch.undo()
-    attempt.ends(CANCELLED)
+    attempt.end(CANCELLED)
 
 
-def test_a_task_that_is_claimed_when_the_stop_comes_is_not_begun(make, monkeypatch):
-    shop = make(starts=False)
-    gate = Gate(monkeypatch, shop.runner, "_begin")
-    task = gate.reached_by(shop)
-    with stopping(shop, PATIENCE):
+def test_task_claimed_during_a_stop_is_not_started(make_bench, monkeypatch):
+    bench = make_bench(starts=False)
+    gate = Gate(monkeypatch, bench.runner, "_begin")
+    task = gate.start_and_wait(bench)
+    with stop_in_background(bench, TIMEOUT):
         gate.open()
-    assert shop.attempts.empty()
-    again = shop.lane.get(task.id)
-    assert (again.status, again.attempt) == ("queued", 0)
+    assert bench.attempts.empty()
+    retried = bench.lane.get(task.id)
+    assert (retried.status, retried.attempt) == ("queued", 0)
 
 
-# What is lacking
+# Missing resources
 
 
 @pytest.mark.threat("T-API-09", control="patient_lanes")
-def test_a_task_waits_for_a_descriptor_and_the_lane_goes_on(shop, monkeypatch, logged):
-    lacking(monkeypatch, shop.lane, "claim", 1)
-    lacking(monkeypatch, cancelling.os, "eventfd", 2)
-    first, second = shop.submit(2)
+def test_task_waits_for_a_descriptor_and_the_lane_continues(bench, monkeypatch, next_event):
+    fail_first_calls(monkeypatch, bench.lane, "claim", 1)
+    fail_first_calls(monkeypatch, cancelling.os, "eventfd", 2)
+    first, second = bench.submit(2)
     for task in first, second:
-        attempt = shop.attempt()
+        attempt = bench.next_attempt()
         assert (attempt.task.id, attempt.task.attempt) == (task.id, 1)
-        attempt.ends(DONE)
-    assert shop.when(second, "completed").result == {"summary": "done"}
-    event, fields = logged()
+        attempt.end(DONE)
+    assert bench.wait_for(second, "completed").result == {"summary": "done"}
+    event, fields = next_event()
     assert (event, fields["code"]) == ("ledger_unavailable", "no_descriptor")
-    events = [logged() for _ in range(2)]
+    events = [next_event() for _ in range(2)]
     assert [(event, fields["task_id"]) for event, fields in events] == [("no_descriptor", first.id)] * 2
 
 
-def test_what_a_task_did_is_kept_until_the_ledger_can_be_written_again(shop, ledger, logged):
-    first, second = shop.submit(2)
-    attempt = shop.attempt()
+def test_result_is_kept_until_the_ledger_is_writable_again(bench, ledger, next_event):
+    first, second = bench.submit(2)
+    attempt = bench.next_attempt()
     ledger(False)
-    attempt.ends(DONE)
-    event, fields = logged()
+    attempt.end(DONE)
+    event, fields = next_event()
     assert (event, fields["code"]) == ("ledger_unavailable", "managed_memory_unavailable")
     assert fields["reason"] in READ_ONLY
-    assert shop.lane.get(first.id).status == "running"
-    assert shop.attempts.empty()
+    assert bench.lane.get(first.id).status == "running"
+    assert bench.attempts.empty()
     ledger(True)
-    assert (shop.attempt().task.id, shop.lane.get(first.id).result) == (second.id, {"summary": "done"})
+    assert (bench.next_attempt().task.id, bench.lane.get(first.id).result) == (second.id, {"summary": "done"})
 
 
-def test_what_a_task_did_is_kept_although_the_next_one_cannot_be_read(shop, state, monkeypatch, logged):
+def test_result_is_kept_although_the_next_task_is_unreadable(bench, state, monkeypatch, next_event):
     def write(arguments):
         with state.ledger.transaction() as connection:
             connection.execute("UPDATE task SET arguments = ? WHERE id = ?", (arguments, second.id))
 
     monkeypatch.setattr(runner, "RETRY_SECONDS", 0.01)
-    first, second = shop.submit(2)
-    attempt = shop.attempt()
+    first, second = bench.submit(2)
+    attempt = bench.next_attempt()
     write("{")
-    attempt.ends(DONE)
-    assert shop.when(first, "completed").result == {"summary": "done"}
-    event, fields = logged()
+    attempt.end(DONE)
+    assert bench.wait_for(first, "completed").result == {"summary": "done"}
+    event, fields = next_event()
     assert (event, fields["code"]) == ("ledger_unavailable", "managed_memory_unavailable")
     write("{}")
-    again = shop.attempt()
-    assert (again.task.id, again.task.attempt) == (second.id, 1)
-    again.ends(DONE)
-    shop.when(second, "completed")
-    told = [event.data["status"] for event in shop.factory.told() if event.task == first.id]
-    assert told == ["queued", "running", "completed"]
+    retried = bench.next_attempt()
+    assert (retried.task.id, retried.task.attempt) == (second.id, 1)
+    retried.end(DONE)
+    bench.wait_for(second, "completed")
+    statuses = [event.data["status"] for event in bench.factory.told() if event.task == first.id]
+    assert statuses == ["queued", "running", "completed"]
 
 
-def test_a_stop_while_the_ledger_cannot_be_written_leaves_the_task_to_recovery(shop, ledger, logged):
-    task, attempt = shop.begins()
+def test_stop_with_a_read_only_ledger_defers_to_recovery(bench, ledger, next_event):
+    task, attempt = bench.start_task()
     ledger(False)
-    attempt.ends(DONE)
-    logged()
-    assert shop.runner.stop(PATIENCE)
+    attempt.end(DONE)
+    next_event()
+    assert bench.runner.stop(TIMEOUT)
     ledger(True)
-    assert shop.lane.get(task.id).status == "running"
-    assert [(each.status, each.attempt) for each in shop.lane.recover()] == [("queued", 1)]
+    assert bench.lane.get(task.id).status == "running"
+    assert [(each.status, each.attempt) for each in bench.lane.recover()] == [("queued", 1)]
 
 
-def test_a_runner_whose_writer_was_closed_under_it_can_still_be_stopped(shop, logged):
-    shop.writer.close()
-    shop.runner.wake()
-    assert logged()[1]["code"] == "workspace_draining"
-    raised(LaneError, shop.runner.cancel, "remember-0", OWNER)
-    assert shop.runner.stop(PATIENCE)
+def test_runner_with_a_closed_writer_can_be_stopped(bench, next_event):
+    bench.writer.close()
+    bench.runner.wake()
+    assert next_event()[1]["code"] == "workspace_draining"
+    raised(LaneError, bench.runner.cancel, "remember-0", OWNER)
+    assert bench.runner.stop(TIMEOUT)
 
 
 # Turns
 
 
-def test_turns_are_told_while_a_task_runs_and_one_that_cannot_be_is_logged(shop, logged):
-    task, attempt = shop.begins()
-    attempt.tell({"status": "running", "turn": 1})
-    attempt.tell({"status": object()})
-    assert logged() == ("turn_event_failed", {"problem": "TypeError"})
-    attempt.ends(DONE)
-    shop.when(task, "completed")
-    attempt.tell({"status": "running", "turn": 2})
-    shop.writer.run(lambda: None)
-    told = [(event.data["status"], event.data.get("turn")) for event in shop.factory.told()]
-    assert told == [("queued", None), ("running", None), ("running", 1), ("completed", None)]
+def test_turns_are_reported_and_a_failed_report_is_logged(bench, next_event):
+    task, attempt = bench.start_task()
+    attempt.report({"status": "running", "turn": 1})
+    attempt.report({"status": object()})
+    assert next_event() == ("turn_event_failed", {"problem": "TypeError"})
+    attempt.end(DONE)
+    bench.wait_for(task, "completed")
+    attempt.report({"status": "running", "turn": 2})
+    bench.writer.run(lambda: None)
+    turns = [(event.data["status"], event.data.get("turn")) for event in bench.factory.told()]
+    assert turns == [("queued", None), ("running", None), ("running", 1), ("completed", None)]

@@ -1,4 +1,4 @@
-"""The writer: many changes in one durable transaction, each with its own end."""
+"""The writer: many changes in one durable transaction, each with its own result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from muniment.server import writer as subject
 from muniment.server.writer import MAX_GROUP, Writer
 from muniment.store.database import Database
 
-PATIENCE = 30
+TIMEOUT = 30
 ABORT = {
     "sqlite": "INSERT OR ROLLBACK INTO thing VALUES (3, NULL)",
     "postgres": "SELECT pg_terminate_backend(pg_backend_pid())",
@@ -33,9 +33,9 @@ TABLES = (
 
 @pytest.fixture
 def database(engine, request, tmp_path):
-    """A ledger with two tables of the test's own."""
+    """A ledger with two tables of this test."""
     if engine == "postgres":
-        with shared(request.getfixturevalue("fleet")) as made:
+        with open_shared(request.getfixturevalue("fleet")) as made:
             yield made
         return
     with closing(Database(tmp_path / "things.db", synchronous="FULL")) as made:
@@ -46,8 +46,8 @@ def database(engine, request, tmp_path):
 
 
 @contextmanager
-def shared(fleet):
-    """The ledger of a home, with tables that belong to none."""
+def open_shared(fleet):
+    """Open the ledger of a home, with tables that belong to no home."""
     with psycopg.connect(fleet.owner, autocommit=True, options="-c search_path=muniment") as owner:
         for table in (*TABLES, f"GRANT ALL ON thing, owned TO {ROLE}"):
             owner.execute(table)
@@ -68,9 +68,9 @@ def commits(database, monkeypatch):
     """A word for each transaction that was to be committed."""
     seen = []
 
-    def note(said):
-        if said == "COMMIT":
-            seen.append(said)
+    def note(statement):
+        if statement == "COMMIT":
+            seen.append(statement)
 
     if isinstance(database, Database):
         with database.bare() as connection:
@@ -87,23 +87,23 @@ def commits(database, monkeypatch):
 
 
 @contextmanager
-def held(writer):
-    """Keep a writer's thread in a first change, so that what follows comes to wait together."""
-    entered, goes_on = threading.Event(), threading.Event()
-    first = writer.submit(lambda: (entered.set(), goes_on.wait(PATIENCE)))
-    assert entered.wait(PATIENCE)
+def block_writer(writer):
+    """Block a writer's thread in a first change, so that the following changes wait together."""
+    entered, resumed = threading.Event(), threading.Event()
+    first = writer.submit(lambda: (entered.set(), resumed.wait(TIMEOUT)))
+    assert entered.wait(TIMEOUT)
     yield first
-    goes_on.set()
-    assert first.result(PATIENCE)[1]
+    resumed.set()
+    assert first.result(TIMEOUT)[1]
 
 
-def grouped(writer, *changes):
-    """The futures of changes that come into one transaction."""
-    with held(writer):
+def submit_group(writer, *changes):
+    """Submit changes into one transaction and return their futures."""
+    with block_writer(writer):
         return [writer.submit(change) for change in changes]
 
 
-def adding(database, number, data=None):
+def make_insert(database, number, data=None):
     def add():
         with database.transaction() as connection:
             connection.execute("INSERT INTO thing VALUES (?, ?)", (number, data))
@@ -112,7 +112,7 @@ def adding(database, number, data=None):
     return add
 
 
-def executing(database, statement, error=None):
+def make_execute(database, statement, error=None):
     def execute():
         with database.transaction() as connection:
             connection.execute(statement)
@@ -122,81 +122,83 @@ def executing(database, statement, error=None):
     return execute
 
 
-def numbers(database):
+def read_numbers(database):
     return [number for (number,) in database.rows("SELECT number FROM thing ORDER BY number")]
 
 
-def seen_from_elsewhere(database):
+def read_from_another_connection(database):
     if isinstance(database, HomeLedger):
-        return numbers(database.at(0))
-    with closing(Database(database.path, synchronous="FULL")) as elsewhere:
-        return numbers(elsewhere)
+        return read_numbers(database.at(0))
+    with closing(Database(database.path, synchronous="FULL")) as other:
+        return read_numbers(other)
 
 
 @pytest.mark.parametrize("error", [LookupError, SystemExit, KeyboardInterrupt, GeneratorExit])
-def test_a_change_that_raises_whatever_it_is_takes_back_only_itself(database, writer, commits, error):
-    half = executing(database, "INSERT INTO thing VALUES (2, NULL)", error("half done"))
-    before, broken, after = grouped(writer, adding(database, 1), half, adding(database, 3))
-    assert (before.result(PATIENCE), after.result(PATIENCE)) == (1, 3)
-    assert isinstance(broken.exception(PATIENCE), error)
-    assert (seen_from_elsewhere(database), commits) == ([1, 3], ["COMMIT", "COMMIT"])
-    assert writer.run(adding(database, 4)) == 4
+def test_change_that_raises_rolls_back_only_itself(database, writer, commits, error):
+    half = make_execute(database, "INSERT INTO thing VALUES (2, NULL)", error("half done"))
+    before, broken, after = submit_group(writer, make_insert(database, 1), half, make_insert(database, 3))
+    assert (before.result(TIMEOUT), after.result(TIMEOUT)) == (1, 3)
+    assert isinstance(broken.exception(TIMEOUT), error)
+    assert (read_from_another_connection(database), commits) == ([1, 3], ["COMMIT", "COMMIT"])
+    assert writer.run(make_insert(database, 4)) == 4
 
 
-def test_a_commit_that_fails_fails_every_change_of_its_group_and_no_other(engine, database, writer, commits):
-    orphan = executing(database, "INSERT INTO owned VALUES (99)")  # Looked at when it is committed.
-    for future in grouped(writer, adding(database, 1), orphan, adding(database, 2)):
-        raised(ManagedMemoryUnavailable, future.result, PATIENCE)
-    assert (writer.run(adding(database, 3)), seen_from_elsewhere(database)) == (3, [3])
+def test_failing_commit_fails_every_change_of_its_group(engine, database, writer, commits):
+    orphan = make_execute(database, "INSERT INTO owned VALUES (99)")  # Checked when it is committed.
+    for future in submit_group(writer, make_insert(database, 1), orphan, make_insert(database, 2)):
+        raised(ManagedMemoryUnavailable, future.result, TIMEOUT)
+    assert (writer.run(make_insert(database, 3)), read_from_another_connection(database)) == (3, [3])
     assert commits == ["COMMIT"] * 3
-    # So does one that takes back everything, or would end the thread.
-    abort = executing(database, ABORT[engine])
-    leaving = executing(database, "ROLLBACK", SystemExit())
+    # The same for a change that rolls back everything, or would end the thread.
+    abort = make_execute(database, ABORT[engine])
+    leaving = make_execute(database, "ROLLBACK", SystemExit())
     for number, (broken, kind) in enumerate(((abort, ManagedMemoryUnavailable), (leaving, SystemExit)), 4):
-        futures = grouped(writer, adding(database, 9), broken)
-        assert [isinstance(future.exception(PATIENCE), kind) for future in futures] == [True, True]
-        assert writer.run(adding(database, number)) == number
-    assert numbers(database) == [3, 4, 5]
+        futures = submit_group(writer, make_insert(database, 9), broken)
+        assert [isinstance(future.exception(TIMEOUT), kind) for future in futures] == [True, True]
+        assert writer.run(make_insert(database, number)) == number
+    assert read_numbers(database) == [3, 4, 5]
 
 
 @of_sqlite
-def test_a_full_disk_leaves_exactly_what_was_told(database, writer):
+def test_full_disk_leaves_exactly_the_reported_changes(database, writer):
     ((pages,),) = database.rows("PRAGMA page_count")
     database.rows(f"PRAGMA max_page_count = {pages + 8}")
-    futures = grouped(writer, *[adding(database, number, "x" * 8_000) for number in range(20)])
-    problems = [future.exception(PATIENCE) for future in futures]
-    assert numbers(database) == [number for number, problem in enumerate(problems) if problem is None]
-    told = [problem for problem in problems if problem is not None]
-    assert told
-    assert all(isinstance(problem, ManagedMemoryUnavailable) and "full" in problem.reason for problem in told)
+    futures = submit_group(writer, *[make_insert(database, number, "x" * 8_000) for number in range(20)])
+    problems = [future.exception(TIMEOUT) for future in futures]
+    assert read_numbers(database) == [number for number, problem in enumerate(problems) if problem is None]
+    reported = [problem for problem in problems if problem is not None]
+    assert reported
+    assert all(
+        isinstance(problem, ManagedMemoryUnavailable) and "full" in problem.reason for problem in reported
+    )
     database.rows(f"PRAGMA max_page_count = {pages + 1_000}")
-    assert writer.run(adding(database, 100)) == 100
+    assert writer.run(make_insert(database, 100)) == 100
 
 
-def test_a_future_takes_its_change_along_that_was_cancelled_before_the_change_began(database, writer):
-    with held(writer) as begun:
+def test_cancelled_future_drops_its_change(database, writer):
+    with block_writer(writer) as begun:
         assert not begun.cancel()
-        gone, stays = writer.submit(adding(database, 1)), writer.submit(adding(database, 2))
-        assert gone.cancel()
-    assert stays.result(PATIENCE) == 2
-    assert gone.cancelled()
-    assert numbers(database) == [2]
+        cancelled, kept = writer.submit(make_insert(database, 1)), writer.submit(make_insert(database, 2))
+        assert cancelled.cancel()
+    assert kept.result(TIMEOUT) == 2
+    assert cancelled.cancelled()
+    assert read_numbers(database) == [2]
 
 
-def test_close_carries_out_what_waits_and_refuses_what_comes_later(database):
+def test_close_runs_waiting_changes_and_rejects_later_ones(database):
     writer = Writer(database)
-    with held(writer):
-        futures = [writer.submit(adding(database, number)) for number in range(MAX_GROUP + 5)]
+    with block_writer(writer):
+        futures = [writer.submit(make_insert(database, number)) for number in range(MAX_GROUP + 5)]
         closing = threading.Thread(target=writer.close)
         closing.start()
-    closing.join(PATIENCE)
+    closing.join(TIMEOUT)
     assert [future.result(0) for future in futures] == list(range(MAX_GROUP + 5))
-    raised(LaneError, writer.submit, adding(database, 1_000))
+    raised(LaneError, writer.submit, make_insert(database, 1_000))
     writer.close()
 
 
-@of_sqlite  # It is about the queue alone.
-def test_of_threads_that_race_with_close_none_waits_for_ever(database):
+@of_sqlite  # Tests only the queue.
+def test_threads_that_race_with_close_never_wait_forever(database):
     writer = Writer(database)
     done, refused = [], []
 
@@ -204,35 +206,35 @@ def test_of_threads_that_race_with_close_none_waits_for_ever(database):
         try:
             while True:
                 number += 1_000
-                done.append(writer.submit(adding(database, number)))
+                done.append(writer.submit(make_insert(database, number)))
         except LaneError:
             refused.append(number)
 
     together(9, lambda number: submit(number) if number else writer.close())
-    assert (len(refused), len(numbers(database))) == (8, len([future.result(0) for future in done]))
+    assert (len(refused), len(read_numbers(database))) == (8, len([future.result(0) for future in done]))
 
 
-def test_whoever_follows_is_called_after_each_durable_group_that_did_not_fail_before_it_is_told(database):
-    def told():
-        seen.append((seen_from_elsewhere(database), [future.done() for future in futures]))
+def test_commit_callback_runs_after_each_durable_group(database):
+    def record_commit():
+        seen.append((read_from_another_connection(database), [future.done() for future in futures]))
 
     seen, futures = [], []
-    with closing(Writer(database, committed=told)) as writer:
-        with held(writer):
-            futures += [writer.submit(adding(database, number)) for number in (1, 2)]
-        assert [future.result(PATIENCE) for future in futures] == [1, 2]
-        raised(ManagedMemoryUnavailable, writer.run, executing(database, "INSERT INTO owned VALUES (99)"))
+    with closing(Writer(database, committed=record_commit)) as writer:
+        with block_writer(writer):
+            futures += [writer.submit(make_insert(database, number)) for number in (1, 2)]
+        assert [future.result(TIMEOUT) for future in futures] == [1, 2]
+        raised(ManagedMemoryUnavailable, writer.run, make_execute(database, "INSERT INTO owned VALUES (99)"))
     assert seen == [([], [False, False]), ([1, 2], [False, False])]
 
 
 @pytest.mark.parametrize("problem", [LookupError, SystemExit])
-def test_a_follower_that_raises_is_logged_and_harms_nobody(database, monkeypatch, problem):
-    def broken():
+def test_raising_commit_callback_is_logged_and_harmless(database, monkeypatch, problem):
+    def raise_problem():
         raise problem
 
     logged = []
     monkeypatch.setattr(subject.events, "emit", lambda event, **fields: logged.append((event, fields)))
-    with closing(Writer(database, committed=broken)) as writer:
-        futures = [writer.submit(adding(database, number)) for number in (1, 2)]
-        assert [future.result(PATIENCE) for future in futures] == [1, 2]
+    with closing(Writer(database, committed=raise_problem)) as writer:
+        futures = [writer.submit(make_insert(database, number)) for number in (1, 2)]
+        assert [future.result(TIMEOUT) for future in futures] == [1, 2]
     assert set(map(str, logged)) == {str(("commit_callback_failed", {"problem": problem.__name__}))}

@@ -1,4 +1,4 @@
-"""What nearly every test of the store begins with."""
+"""Fixtures of the store tests."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from kit.store.ground import laid_out
 
 @pytest.fixture(scope="module")
 def engine():
-    """What the ledger is kept in; the files whose tests take both say so."""
+    """The engine of the ledger; files that test both engines override it."""
     return "sqlite"
 
 
 @pytest.fixture
 def opening(engine, request, tmp_path):
-    """Opens states over that engine."""
+    """A function that opens states over the engine."""
     return Opening(request.getfixturevalue("fleet") if engine == "postgres" else None, tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""How text becomes words, and that rows of them narrow a search and lose nothing."""
+"""How text becomes words, and that their rows narrow a search without loss."""
 
 from __future__ import annotations
 
@@ -41,27 +41,27 @@ FOUND = {
 }
 
 
-def named(place, query):
+def find_candidates(place, query):
     view = view_of(place.state, place.roots["user"], place.policy, sweep=True)
     return may_hold(place.state, view, significant(query))
 
 
-def test_the_rows_name_what_holds_the_words_in_every_language_however_they_are_written(tmp_path):
+def test_rows_find_words_in_every_language_and_spelling(tmp_path):
     with made(tmp_path) as place:
         for name, text in TEXTS.items():
             put(place.roots["user"].trusted_path, f"{name}.md", text)
         for query in {query for queries in FOUND.values() for query in queries}:
             expected = {f"{name}.md" for name, queries in FOUND.items() if name and query in queries}
-            assert named(place, query) == expected, query
+            assert find_candidates(place, query) == expected, query
             words = " ".join(f'"{word}"' for word in as_indexed(query).split())
             found = "SELECT rel FROM text JOIN entry ON entry.id = text.rowid WHERE text MATCH ?"
             assert {rel for (rel,) in place.state.catalog.rows(found, (words,))} == expected, query
-        for query in ("โหมดมืด", "x" * 200, "ꓘꓳ"):  # Words that the tokenizer may cut otherwise.
-            assert named(place, query) is None
-            assert named(place, f"{query} unheard") == frozenset()
+        for query in ("โหมดมืด", "x" * 200, "ꓘꓳ"):  # The tokenizer may split these words differently.
+            assert find_candidates(place, query) is None
+            assert find_candidates(place, f"{query} unheard") == frozenset()
 
 
-def test_no_more_comes_out_than_the_limit():
+def test_indexed_text_is_bounded():
     assert len(as_indexed("\ufb03" * 349_526)) == len(as_indexed("x" * 2**21)) == rows.MAX_INDEXED_CHARS
     assert len(as_indexed("中" * 1_000)) == 999 * 3 - 1 + 2
 
@@ -71,12 +71,12 @@ ALPHABET = "ab é深色モ다ทй〡_-'.,2ß\u0301\u200bﬁ\n "
 
 @settings(max_examples=settings.default.max_examples // 2)
 @given(st.lists(st.text(ALPHABET, max_size=25), min_size=1, max_size=6), st.text(ALPHABET, max_size=8))
-def test_nothing_that_holds_the_words_is_left_out(tmp_path_factory, texts, query):
+def test_entry_with_the_words_is_never_left_out(tmp_path_factory, texts, query):
     words = significant(query)
     with made(tmp_path_factory.mktemp("memory")) as place:
         for number, text in enumerate(texts):
             put(place.roots["user"].trusted_path, f"{number}.md", text)
-        found = named(place, query) if words else None
+        found = find_candidates(place, query) if words else None
         view = view_of(place.state, place.roots["user"], place.policy)
         for number, text in enumerate(texts):
             if words and vocabulary(text).holds(words) and view.entry(f"{number}.md").held is None:

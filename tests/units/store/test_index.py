@@ -1,4 +1,4 @@
-"""The index: whatever entries call themselves, each is one line with one link, as markdown-it-py sees it."""
+"""The index: for any entry name, each entry is one line with one link, as markdown-it-py reads it."""
 
 from __future__ import annotations
 
@@ -42,67 +42,71 @@ each_row = st.builds(index.IndexRow, files, texts, texts, st.sampled_from(list(T
 rows = st.lists(each_row, max_size=20, unique_by=lambda row: row.rel)
 
 
-def row(rel, name="Name", description="Description", trust=Trust.OWNER, **more):
+def make_row(rel, name="Name", description="Description", trust=Trust.OWNER, **more):
     return index.IndexRow(RelPath(rel), name, description, trust, **more)
 
 
-def in_order(given_rows):
-    return sorted(given_rows, key=lambda given: (fold(given.rel), given.rel))
+def sort_rows(index_rows):
+    return sorted(index_rows, key=lambda index_row: (fold(index_row.rel), index_row.rel))
 
 
-def rendered(given_rows):
-    """An index of nothing but `MEMORY.md`, in the order that entries have there."""
-    lines = [index.entry_line(given) for given in in_order(given_rows)]
-    return index.render_index(Scope("project"), len(given_rows), lines)
+def render(index_rows):
+    """Render an index of only `MEMORY.md`, in the order of its entries."""
+    lines = [index.entry_line(index_row) for index_row in sort_rows(index_rows)]
+    return index.render_index(Scope("project"), len(index_rows), lines)
 
 
-def lines_of(data):
+def list_lines(data):
     return [line for line in data.decode().split("\n") if line.startswith("- ")]
 
 
-def links_of(data):
-    """Link targets, after the oracle was asked that nothing else is there."""
+def list_links(data):
+    """Return the link targets, after the oracle checked that nothing else is present."""
     links = index_targets(data)
     assert [each for each in index_problems(data, {*links}) if "holds U+" not in each] == []
     return links
 
 
-def shown(line):
-    """The text of a list item as a reader of markdown shows it."""
+def render_line(line):
+    """Return the text of a list item as markdown renders it."""
     (item,) = (token for token in MarkdownIt("commonmark").parse(line) if token.type == "inline")
     return "".join(child.content for child in item.children)
 
 
 @pytest.mark.threat("T-IDX-01", control="index_rows")
 @given(rows)
-def test_each_entry_is_one_link_to_its_own_file_and_no_line_hides_or_links_anything_else(given_rows):
-    data = rendered(given_rows)
+def test_each_entry_is_one_link_and_no_line_hides_another_link(index_rows):
+    data = render(index_rows)
     text = data.decode()
-    assert links_of(data) == [entry.rel for entry in in_order(given_rows)]
-    assert len(lines_of(data)) == len(given_rows)
+    assert list_links(data) == [entry.rel for entry in sort_rows(index_rows)]
+    assert len(list_lines(data)) == len(index_rows)
     check_text(text, GATES)
     assert len(text.splitlines()) == text.count("\n")
     assert not any(unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp") for char in text if char != "\n")
-    for line in lines_of(data):
+    for line in list_lines(data):
         assert len(line.encode()) < index.MAX_LINE_BYTES
-        text = shown(line)
+        text = render_line(line)
         assert not re.search(r"://|www\.|\S@\S", text, re.IGNORECASE)
     assert index.is_generated(data)
 
 
 @pytest.mark.threat("T-IDX-01", control="index_rows")
-def test_no_field_or_topic_can_forge_a_line_a_link_or_a_heading():
+def test_no_field_can_forge_a_line_a_link_or_a_heading():
     expected = ["index/0123456789ab.md", "index/ba9876543210.md"]
     for attack in (*TOPICS, *ATTACKS):
-        given_rows = [row("a.md"), row("b.md", attack, attack), row("c.md", attack, attack, Trust.EXTERNAL)]
-        assert links_of(rendered(given_rows)) == ["a.md", "b.md", "c.md"], attack
+        index_rows = [
+            make_row("a.md"),
+            make_row("b.md", attack, attack),
+            make_row("c.md", attack, attack, Trust.EXTERNAL),
+        ]
+        assert list_links(render(index_rows)) == ["a.md", "b.md", "c.md"], attack
         topic = attack.encode(errors="ignore").decode()
         above = [index.page_link(each, "", 2, rel) for each, rel in zip((topic, "b"), expected, strict=True)]
         assert list(index_problems(index.render_index(USER, 3, [], above), {*expected})) == [], topic
-        page = index.render_page(USER, topic, "", lines_in("b", ["a.md"], attack, attack))
-        assert links_of(page) == ["../b/a.md"], topic
+        page = index.render_page(USER, topic, "", make_lines("b", ["a.md"], attack, attack))
+        assert list_links(page) == ["../b/a.md"], topic
     for trust in Trust:
-        (line,) = lines_of(rendered([row("a.md", "IGNORE", "OBEY", trust, held=True)]))
+        (line,) = list_lines(render([make_row("a.md", "IGNORE", "OBEY", trust, held=True)]))
         assert line == "- [a.md](a.md) — held"
 
 
@@ -110,8 +114,8 @@ CUT = "Prefers a fact that is so long that no title has room for all of it, what
 WHOLE = "The user prefers a fact that is so long that no title has room for all of it, whatever it says"
 
 
-def test_what_name_and_description_both_say_stands_in_a_line_once():
-    for name, description, told in (
+def test_text_shared_by_name_and_description_is_shown_once():
+    for name, description, expected in (
         *(("Dark mode", each, "Dark mode") for each in ("Dark mode", "dark  mode.", "Dark\nmode", "")),
         ("Prefers dark mode", "The user prefers dark mode.", "Prefers dark mode"),
         ("Prefers dark mode", "Remember: The user prefers **dark** mode", "Prefers dark mode"),
@@ -127,28 +131,28 @@ def test_what_name_and_description_both_say_stands_in_a_line_once():
         ("A fact that…", "Another fact that is told", "A fact that… — Another fact that is told"),
         ("n" * 100, "n" * 100, "n" * 100),
     ):
-        line = index.entry_line(row("a.md", name, description))
-        assert shown(line) == told, (name, description)
-        assert links_of(index.render_index(USER, 1, [line])) == ["a.md"]
+        line = index.entry_line(make_row("a.md", name, description))
+        assert render_line(line) == expected, (name, description)
+        assert list_links(index.render_index(USER, 1, [line])) == ["a.md"]
     for trust in (Trust.AGENT, Trust.EXTERNAL):
-        assert shown(index.entry_line(row("a.md", CUT, WHOLE, trust))) == f"a.md — {trust}"
+        assert render_line(index.entry_line(make_row("a.md", CUT, WHOLE, trust))) == f"a.md — {trust}"
 
 
-def test_name_and_description_give_way_to_the_path():
-    called = [("n", "d"), *((char * 500, other * 500) for char, other in ("xy", "éü", "\U0001f600[", "*_"))]
-    for (name, description), path_bytes in product(called, (4, 100, 400, 440, 480)):
+def test_name_and_description_are_cut_in_favour_of_the_path():
+    fields = [("n", "d"), *((char * 500, other * 500) for char, other in ("xy", "éü", "\U0001f600[", "*_"))]
+    for (name, description), path_bytes in product(fields, (4, 100, 400, 440, 480)):
         rel = "p" * (path_bytes - 3) + ".md"
-        data = rendered([row(rel, name, description)])
-        (line,) = lines_of(data)
-        assert links_of(data) == [rel]
+        data = render([make_row(rel, name, description)])
+        (line,) = list_lines(data)
+        assert list_links(data) == [rel]
         assert len(line.encode()) < max(index.MAX_LINE_BYTES, path_bytes + 50)
-        text = shown(line)
+        text = render_line(line)
         assert text.startswith(name[:1])
         assert len(text) <= 80 + 3 + 150
 
 
-def keeps_to_its_size(data, next_line):
-    """An index that is as large as it may be, if something did not fit: no more would have."""
+def is_within_size(data, next_line):
+    """Return whether an index obeys its size and, if a line was left out, whether that line does not fit."""
     lines, size = data.count(b"\n"), len(data)
     assert lines <= index.MAX_LINES
     assert size <= index.MAX_BYTES
@@ -158,44 +162,44 @@ def keeps_to_its_size(data, next_line):
 
 
 @pytest.mark.threat("T-IDX-04", control="index_size")
-def test_an_index_keeps_to_its_size_and_counts_the_rest():
+def test_index_is_bounded_and_counts_the_rest():
     long, longer = ("n" * 80, "d" * 150), ("é" * 80, "é" * 150)
-    for count, said in ((196, ("n", "")), (197, ("n", "")), (1_000, ("n", "")), (150, long), (300, longer)):
-        given_rows = [row(f"{at:05}.md", *said) for at in range(count)]
-        data = rendered(given_rows)
-        listed = len(lines_of(data))
-        assert links_of(data) == [f"{at:05}.md" for at in range(listed)]
+    for count, fields in ((196, ("n", "")), (197, ("n", "")), (1_000, ("n", "")), (150, long), (300, longer)):
+        index_rows = [make_row(f"{at:05}.md", *fields) for at in range(count)]
+        data = render(index_rows)
+        listed = len(list_lines(data))
+        assert list_links(data) == [f"{at:05}.md" for at in range(listed)]
         missing = re.search(rb" ([0-9]+) more entr(?:y is|ies are) not listed here\.", data)
         assert (int(missing[1]) if missing else 0) == count - listed
-        assert keeps_to_its_size(data, index.entry_line(given_rows[listed]) if missing else None)
+        assert is_within_size(data, index.entry_line(index_rows[listed]) if missing else None)
     for links, width in ((16, 10), (98, 40), (20, 240), (1, 3)):
         above = [index.page_link("t" * 60, f"{at:03}", 200, f"index/{at:012}.md") for at in range(links)]
-        lines = lines_in("t", [f"{at:03}" + "x" * width + ".md" for at in range(200)], "é", "é")
+        lines = make_lines("t", [f"{at:03}" + "x" * width + ".md" for at in range(200)], "é", "é")
         data = index.render_index(USER, 3_000, lines, above)
-        listed = len(lines_of(data)) - links
+        listed = len(list_lines(data)) - links
         assert f" {3_000 - listed} more entries are only".encode() in data
-        assert keeps_to_its_size(data, lines[listed])
+        assert is_within_size(data, lines[listed])
 
 
-# Pages: links that lead where they say, names that bear out what is on them.
+# Pages: links that lead to their target, names that match the content.
 
 TOPICS = ["editor", "", "a_b & c", "項目/x", "www.a.b", "me@home", "t" * 200, "Éé/Ü", "deep/er/still", "_"]
 
 
-def digest(topic):
+def compute_digest(topic):
     return hashlib.sha256(topic.encode()).hexdigest()[:12]
 
 
-def rel_of(topic):
-    return f"index/{digest(topic)}.md"
+def make_page_path(topic):
+    return f"index/{compute_digest(topic)}.md"
 
 
-def lines_in(topic, names=("a.md", "b.md"), name="Name", description="text"):
+def make_lines(topic, names=("a.md", "b.md"), name="Name", description="text"):
     rels = [RelPath(f"{topic}/{each}".lstrip("/")) for each in names]
     return [index.entry_line(index.IndexRow(rel, name, description, Trust.OWNER)) for rel in rels]
 
 
-# Recognising them.
+# Recognizing generated files.
 
 TARGETS = [
     *("https://wiki/x.md", "https:wiki.md", "mailto:bob@example.md", "//wiki/x.md", "/etc/x.md", "../x.md"),
@@ -218,14 +222,14 @@ GENERATED = [
 ]
 
 
-def test_what_a_person_wrote_is_no_generated_index_and_what_other_tools_generate_is():
+def test_foreign_text_is_not_generated_but_other_indexes_are():
     foreign = [(f"{index.HEADING}\n\n{text}\n".encode(), False) for text in FOREIGN]
     for data, generated in (*foreign, *((data, True) for data in GENERATED)):
         assert index.is_generated(data) == generated, data
 
 
-def test_a_page_that_somebody_wrote_in_is_not_ours():
-    rel, page = rel_of("editor"), index.render_page(USER, "editor", "", lines_in("editor"))
+def test_edited_page_is_not_generated():
+    rel, page = make_page_path("editor"), index.render_page(USER, "editor", "", make_lines("editor"))
     targets = "../other/x.md", "http://wiki/x.md", "../../etc/x.md", "%2e%2e/editor/x.md", "editor/a.md"
     more = "buy milk", "- buy milk", "# Memory index: editor", *(f"- [A]({target})" for target in targets)
     heading = b"# Memory index: editor"
@@ -237,77 +241,80 @@ def test_a_page_that_somebody_wrote_in_is_not_ours():
         *(b"\0" * 99, page + b"\xff"),
     ):
         assert not index.is_generated(edited, rel), edited
-    for ours in (page, b"", b"\r\n \t\n"):
-        assert index.is_generated(ours, rel), ours
+    for generated in (page, b"", b"\r\n \t\n"):
+        assert index.is_generated(generated, rel), generated
 
 
-def test_a_page_of_links_is_recognised_under_its_own_name():
-    links = [index.page_link("a", "", 9, f"{digest('a')}.md"), index.pages_link("3f", 1, 1, "_pages-3f.md")]
+def test_page_of_links_is_recognized_only_under_its_own_name():
+    links = [
+        index.page_link("a", "", 9, f"{compute_digest('a')}.md"),
+        index.pages_link("3f", 1, 1, "_pages-3f.md"),
+    ]
     data, rel = index.render_links(USER, "3", 9, links), "index/_pages-3.md"
-    for name in (rel, "index/_pages-4.md", rel_of("a")):
+    for name in (rel, "index/_pages-4.md", make_page_path("a")):
         assert index.is_generated(data, name) == (name == rel)
     assert index.is_page_name("_pages-3.md")
-    for told in (b"", b"pages 3f", b" 1 entry", b"[a"):
-        edited = data.replace(told, told + b", ring Bob") if told else data
-        assert index.says_nothing_else(edited, rel, b"", lambda _: ()) == (not told), told
+    for fragment in (b"", b"pages 3f", b" 1 entry", b"[a"):
+        edited = data.replace(fragment, fragment + b", ring Bob") if fragment else data
+        assert index.says_nothing_else(edited, rel, b"", lambda _: ()) == (not fragment), fragment
 
 
-# What a run is shown.
+# Excerpts for a run.
 
 
-def test_an_excerpt_asks_for_the_decoded_path_and_drops_a_link_that_leads_nowhere():
-    asked = []
+def test_excerpt_decodes_paths_and_drops_dangling_links():
+    paths = []
     data = b"\xef\xbb\xbf# Memory index\r\n* [A](t/%C3%89%20x.md) - hook\r- [B](http://b.md)\n - [C](c.md)"
-    told = index.excerpt(data, lambda rel: asked.append(rel) or rel != "c.md")
-    assert told == "# Memory index\n* [A](t/%C3%89%20x.md) - hook"
-    assert asked == ["t/É x.md", "c.md"]
+    excerpt = index.excerpt(data, lambda rel: paths.append(rel) or rel != "c.md")
+    assert excerpt == "# Memory index\n* [A](t/%C3%89%20x.md) - hook"
+    assert paths == ["t/É x.md", "c.md"]
     assert index.excerpt(b"- [All](MEMORY.md)", lambda _: True) == "- [All](MEMORY.md)"
 
 
-def test_an_excerpt_has_neither_entries_nor_pages_of_a_folder_that_is_not_to_be_shown():
+def test_excerpt_has_no_entries_or_pages_of_a_hidden_folder():
     topics = ("secret", "open")
-    links = [index.page_link(topic, "", 200, rel_of(topic)) for topic in topics]
+    links = [index.page_link(topic, "", 200, make_page_path(topic)) for topic in topics]
     lines = [
         line
         for topic in topics
-        for line in lines_in(topic, name=f"{topic} that…", description=f"{topic} that is")
+        for line in make_lines(topic, name=f"{topic} that…", description=f"{topic} that is")
     ]
     data = index.render_index(USER, 400, lines, links)
     assert index_targets(data)[:2] == ["secret/a.md", "secret/b.md"]
-    told = index.excerpt(data, lambda rel: not rel.startswith("secret/"))
-    assert "secret" not in told
-    assert index_targets(told.encode()) == ["open/a.md", "open/b.md", rel_of("open")]
+    excerpt = index.excerpt(data, lambda rel: not rel.startswith("secret/"))
+    assert "secret" not in excerpt
+    assert index_targets(excerpt.encode()) == ["open/a.md", "open/b.md", make_page_path("open")]
 
 
-def is_shown(topic, shows=lambda _: True, rel=None, prefix=""):
-    rel = rel or f"index/{digest(topic)}{prefix and '-'}{prefix}.md"
+def is_link_shown(topic, is_visible=lambda _: True, rel=None, prefix=""):
+    rel = rel or f"index/{compute_digest(topic)}{prefix and '-'}{prefix}.md"
     link = index.page_link(topic, prefix, 3, rel)
     assert index.is_generated(link.encode())
-    return index.excerpt(link.encode(), shows).strip("\n") + "\n" == link
+    return index.excerpt(link.encode(), is_visible).strip("\n") + "\n" == link
 
 
-def test_a_link_to_a_page_is_shown_if_it_is_certain_and_the_page_and_entries_of_its_topic_are():
-    asked = []
-    assert [topic for topic in ("editor", "") if not is_shown(topic)] == []
-    assert is_shown("a_b/c&d", prefix="3f")
-    assert is_shown("a/b", lambda rel: asked.append(rel) or True)
-    assert asked == [rel_of("a/b"), "a/b/entry.md"]
+def test_page_link_is_shown_if_page_and_entries_may_be_shown():
+    paths = []
+    assert [topic for topic in ("editor", "") if not is_link_shown(topic)] == []
+    assert is_link_shown("a_b/c&d", prefix="3f")
+    assert is_link_shown("a/b", lambda rel: paths.append(rel) or True)
+    assert paths == [make_page_path("a/b"), "a/b/entry.md"]
     for hidden in ("index/", "editor/"):
-        assert not is_shown("editor", lambda rel, hidden=hidden: not rel.startswith(hidden))
-    doubtful = [("editor", rel_of("secret")), ("editor", "index/notes.md")]
+        assert not is_link_shown("editor", lambda rel, hidden=hidden: not rel.startswith(hidden))
+    doubtful = [("editor", make_page_path("secret")), ("editor", "index/notes.md")]
     for topic, rel in (*doubtful, ("me@home", None), ("t" * 200, None)):
-        assert not is_shown(topic, rel=rel)
+        assert not is_link_shown(topic, rel=rel)
     other = lambda rel: rel != "editor/entry.md"  # noqa: E731
-    for line, shows in (  # The text of a link cannot pass for another topic.
+    for line, is_visible in (  # The text of a link cannot imitate another topic.
         (index.pages_link("3", 2, 9, "index/_pages-3.md"), bool),
-        (f"- [editor, part 3]({rel_of('editor')}) — 3 entries", bool),
-        (f"- [editor](index/{digest('editor')}-3.md) — 3 entries", other),
+        (f"- [editor, part 3]({make_page_path('editor')}) — 3 entries", bool),
+        (f"- [editor](index/{compute_digest('editor')}-3.md) — 3 entries", other),
     ):
-        assert index.excerpt(line.encode(), shows) == "", line
+        assert index.excerpt(line.encode(), is_visible) == "", line
 
 
 @given(st.one_of(texts, st.text("ab .:/w@", max_size=30)), st.integers(1, 90), st.integers(1, 300))
-def test_text_that_nothing_happens_to_is_what_the_whole_way_makes_of_it(text, chars, size):
+def test_quick_escape_equals_the_full_escape(text, chars, size):
     quick = index._escaped(text, chars, size)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(index, "_CHANGES", re.compile(""))

@@ -1,4 +1,4 @@
-"""The ledger: an intent is no history, which begins with `finish`, and tells of every step."""
+"""The ledger: an intent is not history; history starts with `finish` and contains every step."""
 
 from __future__ import annotations
 
@@ -35,61 +35,61 @@ AT = "2026-11-22T10:00:00.000Z"
 
 @pytest.fixture(scope="module", params=ENGINES)
 def engine(request):
-    """What the ledger is kept in."""
+    """The engine of the ledger."""
     return request.param
 
 
-def key(ground, scope="user"):
+def get_key(ground, scope="user"):
     return ledger.root_key(ground.state, ground.roots[scope])
 
 
-def kept(ground, rel="n.md", after=b"new\n", number=0, scope="user", trust=Trust.AGENT):
+def make_row(ground, rel="n.md", after=b"new\n", number=0, scope="user", trust=Trust.AGENT):
     change = FileChange(CanonicalPath(scope, rel), None, after, trust=trust)
-    return ChangeRow(0, number, key(ground, scope), change, digest(after))
+    return ChangeRow(0, number, get_key(ground, scope), change, digest(after))
 
 
-def begun(ground, run, *rows):
-    """An intent, with its number."""
+def begin_intent(ground, run, *rows):
+    """Begin an intent and return it with its number."""
     intent = CommitRow(0, run, new_token(), changes=rows)
     return replace(intent, id=begin(ground.state, intent))
 
 
-def test_an_abandoned_intent_is_gone_and_its_task_may_begin_again_but_not_if_it_is_done(ground):
+def test_abandoned_intent_is_removed_and_may_be_begun_again(ground):
     state, task = ground.state, by("task-1", fact="f" * 64, undoes="task-0", kind="remember")
-    number = begun(ground, task, kept(ground), kept(ground, scope="project", number=1)).id
-    abandon(state, number, [key(ground)])
-    (left,) = unfinished(state, [key(ground, "project")])
+    number = begin_intent(ground, task, make_row(ground), make_row(ground, scope="project", number=1)).id
+    abandon(state, number, [get_key(ground)])
+    (left,) = unfinished(state, [get_key(ground, "project")])
     assert [row.change.path.scope for row in left.changes] == ["project"]
     assert (left.id, left.run, left.done) == (number, task, None)
     assert (of_task(state, "task-1"), records(state)) == (None, ())
-    assert unfinished(state, [key(ground)]) == ()
-    abandon(state, number, [key(ground, "project")])
+    assert unfinished(state, [get_key(ground)]) == ()
+    abandon(state, number, [get_key(ground, "project")])
     assert ledger.commits(state) == ()
-    intent = begun(ground, task)
+    intent = begin_intent(ground, task)
     finish(state, replace(intent, done=AT))
     abandon(state, intent.id)
     assert of_task(state, "task-1") is not None
 
 
-def test_the_source_of_bytes_is_the_last_task_that_wrote_them_there_and_never_an_undo(ground):
+def test_source_of_bytes_is_the_last_task_and_never_an_undo(ground):
     def source(rel="n.md", data=b"new\n", scope="user"):
-        return ledger.source_of(ground.state, key(ground, scope), rel, digest(data))
+        return ledger.source_of(ground.state, get_key(ground, scope), rel, digest(data))
 
-    def committed(task, row):
-        intent = begun(ground, task, row)
+    def commit_row(task, row):
+        intent = begin_intent(ground, task, row)
         meanwhile = source(data=row.change.after)
         finish(ground.state, replace(intent, done=AT))
         return meanwhile, source(data=row.change.after)
 
-    found, _ = committed(by("task-1"), kept(ground))
-    assert found.task == "task-1"  # Of a commit under way, too.
-    found, last = committed(by("task-2"), kept(ground, trust=Trust.OWNER))
+    found, _ = commit_row(by("task-1"), make_row(ground))
+    assert found.task == "task-1"  # A commit in progress counts, too.
+    found, last = commit_row(by("task-2"), make_row(ground, trust=Trust.OWNER))
     assert (found.task, last.task, last.trust, last.decided_by) == ("task-1", "task-2", Trust.OWNER, "tests")
     assert source(data=b"other\n") is source("m.md") is source(scope="project") is None
-    assert committed(by("undo-1", undoes="task-0"), kept(ground, after=b"restored\n")) == (None, None)
+    assert commit_row(by("undo-1", undoes="task-0"), make_row(ground, after=b"restored\n")) == (None, None)
 
 
-def test_temporary_names_belong_to_one_commit_and_tell_files_from_indexes():
+def test_temporary_names_belong_to_one_commit_and_kind():
     token, other = new_token(), new_token()
     names = [write.temporary_of(token, number) for number in (0, 1, 32_767)]
     indexes = [write.temporary_of_index(token, number) for number in (0, 32_767)]
@@ -99,7 +99,7 @@ def test_temporary_names_belong_to_one_commit_and_tell_files_from_indexes():
         assert write.is_of_index(name) == (name in indexes)
 
 
-def test_a_task_is_undone_by_the_last_undo_that_was_not_undone_itself(ground):
+def test_task_is_undone_by_the_last_undo_still_in_force(ground):
     for task, undoes, *expected in (
         ("task-1", None, None, None),
         ("undo-1", "task-1", "undo-1", None),
@@ -110,19 +110,19 @@ def test_a_task_is_undone_by_the_last_undo_that_was_not_undone_itself(ground):
     ):
         ground.commit(new(f"user/{task}.md"), run=by(task, undoes=undoes))
         assert [ledger.undone_by(ground.state, each) for each in ("task-1", "undo-1")] == expected
-        (step, *_) = ledger.history(ground.state, {key(ground): "team"})
-        assert step.path == f"team/{task}.md"  # One history, whatever its scope is called.
+        (step, *_) = ledger.history(ground.state, {get_key(ground): "team"})
+        assert step.path == f"team/{task}.md"  # The history is independent of the name of the scope.
 
 
-def test_of_what_is_not_bound_there_is_no_history(ground):
+def test_unbound_root_has_no_history(ground):
     ground.commit(new("user/n.md"), run=by("task-1"))
-    assert len(ledger.history(ground.state, {key(ground): "user"})) == 1
+    assert len(ledger.history(ground.state, {get_key(ground): "user"})) == 1
     assert ledger.history(ground.state, {}) == ()
-    assert ledger.history(ground.state, {key(ground): "user"}, CanonicalPath("other", "n.md")) == ()
+    assert ledger.history(ground.state, {get_key(ground): "user"}, CanonicalPath("other", "n.md")) == ()
     assert ledger.count_by_day(ground.state, {}, "2026") == ()
 
 
-# -- The chain of records: whoever lacks the key cannot edit it unseen, byte by byte.
+# -- The chain of records: without the key, no edit of any byte is unnoticed.
 
 
 TASKS = ("task-1", None, "task-2", "", "task-1")
@@ -139,32 +139,32 @@ def begin_chain(state):
         append(state, AT, f"kind{number}", task, {"number": number, "path": "user/é.md"})
 
 
-class TakenBack(Exception):
-    """Ends a transaction in which nothing is to hold."""
+class RolledBack(Exception):
+    """Ends a transaction that must not be committed."""
 
 
 @contextmanager
-def taken_back(state):
-    with suppress(TakenBack), state.ledger.transaction() as connection:
+def roll_back_after(state):
+    with suppress(RolledBack), state.ledger.transaction() as connection:
         yield connection
-        raise TakenBack
+        raise RolledBack
 
 
-def edit(connection, *statements):
-    """What somebody does to the ledger who lacks the key."""
+def execute_all(connection, *statements):
+    """Edit the ledger without the key."""
     for statement, *values in statements:
         connection.execute(statement, values)
 
 
-def others_than(value):
-    """Values that differ from one by a byte, at every place, or as a whole."""
+def iterate_other_values(value):
+    """Yield values that differ by one byte, at every position, or as a whole."""
     yield from {b"", None if value is not None else b"task-1", (value or b"") + b" "} - {value}
     for at, flip in product(range(len(value or b"")), (0x01, 0x80)):
         yield value[:at] + bytes([value[at] ^ flip]) + value[at + 1 :]
 
 
-def as_text(value):
-    """Bytes as the text that they are, if they are one."""
+def decode(value):
+    """Return bytes as text if they are valid text."""
     with suppress(UnicodeDecodeError):
         return None if value is None else value.decode()
     return value
@@ -174,87 +174,87 @@ def as_text(value):
 @pytest.mark.parametrize("seq", [1, *(pytest.param(seq, marks=pytest.mark.slow) for seq in (2, 3, 4, 5))])
 def test_every_edited_byte_of_every_column_is_found(engine, state, seq):
     begin_chain(state)
-    with taken_back(state) as connection:
+    with roll_back_after(state) as connection:
         for column in ("at", "kind", "task", "body", "body_mac", "mac"):
             whole = f"SELECT CAST({column} AS BLOB) FROM record WHERE seq = ?"
             ((value,),) = state.ledger.rows(whole, (seq,))
-            as_it_is = "?" if "mac" in column else "CAST(? AS TEXT)"
-            change = f"UPDATE record SET {column} = {as_it_is} WHERE seq = ?"
-            for other in (*others_than(value), value):
-                told = as_text(other) if "TEXT" in as_it_is else other
+            placeholder = "?" if "mac" in column else "CAST(? AS TEXT)"
+            change = f"UPDATE record SET {column} = {placeholder} WHERE seq = ?"
+            for other in (*iterate_other_values(value), value):
+                changed = decode(other) if "TEXT" in placeholder else other
                 if other is None and column not in {"task", "body"}:
-                    continue  # The table itself refuses it.
-                if engine == "postgres" and "TEXT" in as_it_is and isinstance(told, bytes):
-                    continue  # The server itself does: it is no text.
-                connection.execute(change, (told, seq))
+                    continue  # The table itself rejects it.
+                if engine == "postgres" and "TEXT" in placeholder and isinstance(changed, bytes):
+                    continue  # The server rejects it: it is not text.
+                connection.execute(change, (changed, seq))
                 assert bool(verify(state).problems) == (other != value), (column, other)
 
 
 @pytest.mark.threat("T-LOG-02", control="chained_records")
-def test_a_removed_or_copied_record_and_a_cut_tail_are_found_whatever_the_head_row_says(state):
-    def copied(*statements):
-        with taken_back(state) as connection:
-            edit(connection, *statements)
+def test_removed_copied_or_cut_records_are_found(state):
+    def find_problems(*statements):
+        with roll_back_after(state) as connection:
+            execute_all(connection, *statements)
             found = verify(state).problems
         return " ".join(found)
 
     begin_chain(state)
     columns = "at, kind, task, body, body_mac, mac"
-    again = f"INSERT INTO record (seq, {columns}) SELECT {{}}, {columns} FROM record WHERE seq = 3"
-    moved = [("UPDATE record SET seq = ? WHERE seq = ?", to + 1, to) for to in (5, 4)]
+    copy_record = f"INSERT INTO record (seq, {columns}) SELECT {{}}, {columns} FROM record WHERE seq = 3"
+    shifts = [("UPDATE record SET seq = ? WHERE seq = ?", to + 1, to) for to in (5, 4)]
     for seq in range(1, 6):
-        found = copied(("DELETE FROM record WHERE seq = ?", seq))
+        found = find_problems(("DELETE FROM record WHERE seq = ?", seq))
         assert f"record {seq}" in found or "record 4, but" in found
-    assert "record 6" in copied((again.format(6),))
-    assert copied((again.format(6),), ("UPDATE head SET seq = 6",))
-    assert copied(*moved, (again.format(4),), ("UPDATE head SET seq = 6",))
+    assert "record 6" in find_problems((copy_record.format(6),))
+    assert find_problems((copy_record.format(6),), ("UPDATE head SET seq = 6",))
+    assert find_problems(*shifts, (copy_record.format(4),), ("UPDATE head SET seq = 6",))
     last = "UPDATE head SET mac = (SELECT mac FROM record ORDER BY seq DESC LIMIT 1)"
     for left in range(5):
         cut = [("DELETE FROM record WHERE seq > ?", left), ("UPDATE head SET seq = ?", left)]
-        cut += [(last,)] * bool(left)  # Of no record no MAC is left.
-        for told in range(1, len(cut) + 1):
-            assert "removed or added" in copied(*cut[:told]), (left, told)
-        assert not left or "not marked" in copied(*cut, ("DELETE FROM head",))
-    for more in ([], [("UPDATE head SET seq = 3",)]):  # A record behind it does not hide it.
-        with taken_back(state) as connection:
-            edit(connection, ("DELETE FROM record WHERE seq > 3",), *more)
+        cut += [(last,)] * bool(left)  # Without a record, no MAC is left.
+        for steps in range(1, len(cut) + 1):
+            assert "removed or added" in find_problems(*cut[:steps]), (left, steps)
+        assert not left or "not marked" in find_problems(*cut, ("DELETE FROM head",))
+    for more in ([], [("UPDATE head SET seq = 3",)]):  # A record after it does not hide it.
+        with roll_back_after(state) as connection:
+            execute_all(connection, ("DELETE FROM record WHERE seq > 3",), *more)
             append(state, AT, "later", None, {})
             assert verify(state).problems
 
 
-def test_an_erased_body_needs_a_later_erasure_that_names_it_and_is_not_forged(state):
+def test_erased_body_needs_a_later_erasure_record(state):
     def problems(*statements):
         with state.ledger.transaction() as connection:
-            edit(connection, *statements)
+            execute_all(connection, *statements)
         return verify(state).problems
 
-    gone = "UPDATE record SET body = NULL WHERE seq = ?"
-    said = "its body is missing, and no later erasure lists it"
+    remove_body = "UPDATE record SET body = NULL WHERE seq = ?"
+    missing = "its body is missing, and no later erasure lists it"
     begin_chain(state)
-    assert problems((gone, 2)) == (f"record 2: {said}",)
+    assert problems((remove_body, 2)) == (f"record 2: {missing}",)
     append(state, AT, audit.ERASE, None, {"records": [2]})
     assert verify(state).problems == ()
     assert records(state)[1].body is None
     for body in ({}, {"records": 7}, {"records": [[1]]}, {"records": [11]}, {"later": 1}):
         append(state, AT, audit.ERASE, None, body)
-    assert problems((gone, 3), (gone, 11)) == (f"record 3: {said}", f"record 11: {said}")
+    assert problems((remove_body, 3), (remove_body, 11)) == (f"record 3: {missing}", f"record 11: {missing}")
     for forged in ('{"records": [3]}', "no json"):
         assert len(problems(("UPDATE record SET kind = 'erase', body = ? WHERE seq = 4", forged))) >= 3
 
 
-def test_a_body_that_cannot_be_read_says_to_verify(state):
+def test_unreadable_body_error_names_audit_verify(state):
     begin_chain(state)
     for body, words in (("'no json'", "record 2 .*audit verify"), ("CAST(x'ff' AS TEXT)", "")):
         if "CAST" in body and not isinstance(state.ledger, Database):
-            continue  # The server takes no such text.
+            continue  # The server rejects such text.
         with state.ledger.transaction() as connection:
             connection.execute(f"UPDATE record SET body = {body} WHERE seq = 2")
         with pytest.raises(ManagedMemoryUnavailable, match=f".*{words}"):
             records(state)
 
 
-@of_sqlite  # Of a fleet: units/fleet/test_isolation.py.
-def test_another_key_makes_every_record_false(state):
+@of_sqlite  # For a fleet: units/fleet/test_isolation.py.
+def test_another_key_invalidates_every_record(state):
     begin_chain(state)
     state.close()
     (state.directory / "audit.key").write_bytes(bytes(32))
@@ -262,12 +262,12 @@ def test_another_key_makes_every_record_false(state):
         assert len(verify(other).problems) == 11
 
 
-def test_a_head_reads_back_as_it_was_written_and_nothing_else_is_one_and_another_is_missed(state):
+def test_head_reads_back_and_a_missing_head_is_noticed(state):
     assert verify(state) == audit.Verified(0, (), Head(0, bytes(32)))
     for _ in range(2):
         append(state, AT, "kind", None, {})
     assert verify(state, kept=audit.head(state)).problems == ()
-    (problem,) = verify(state, kept=Head(1, bytes(32))).problems  # Also of one that is not the last.
+    (problem,) = verify(state, kept=Head(1, bytes(32))).problems  # Also of a record that is not the last.
     assert "cut or replaced" in problem
     for head in (Head(0, bytes(32)), Head(10**18 - 1, bytes(range(32)))):
         assert Head.parse(f" {head}\n") == head
@@ -275,67 +275,67 @@ def test_a_head_reads_back_as_it_was_written_and_nothing_else_is_one_and_another
         raised(ConfigInvalid, Head.parse, text, match="invalid head")
 
 
-# -- The outbox: an event exactly if what it tells of was committed, by a number that is never used again.
+# -- The outbox: an event exists if and only if its change was committed; numbers are never reused.
 
 
-def add(state, count=1):
+def add_events(state, count=1):
     for _ in range(count):
         tasks.append(state, OutboxEvent("task", AT, "task-1", {"status": "queued"}))
 
 
-def numbers(state):
+def read_numbers(state):
     return [event.number for event in read(state.ledger, 0, 100_000)]
 
 
-def test_a_row_that_somebody_edited_so_that_it_says_nothing_is_told_as_that(state):
-    add(state)
+def test_edited_event_row_makes_the_ledger_unavailable(state):
+    add_events(state)
     with state.ledger.transaction() as connection:
         connection.execute("UPDATE event SET data = '{'")
-    raised(ManagedMemoryUnavailable, numbers, state, match="was changed after it was written")
+    raised(ManagedMemoryUnavailable, read_numbers, state, match="was changed after it was written")
 
 
-def test_a_commit_is_told_once_it_is_done_with_the_roots_that_it_changed_alone(ground):
-    def told():
+def test_commit_event_is_written_once_with_its_changed_roots(ground):
+    def read_events():
         return [event for event in read(ground.state.ledger, 0, 1_000) if event.type == "memory_changed"]
 
     full = Mock(side_effect=ManagedMemoryUnavailable("ledger.db", "the disk is full"))
     changes, task = (new("user/x.md"), new("project/y.md")), by("task-1", kind="remember")
     with patch("muniment.store.ledger.audit.append", full):  # After the event, in one transaction.
         raised(ManagedMemoryUnavailable, ground.commit, *changes, run=task)
-    assert told() == []
+    assert read_events() == []
     for _ in range(2):
         ground.commit(*changes, run=task)
-    (event,) = told()
+    (event,) = read_events()
     keys = {scope: root_key(ground.state, root) for scope, root in ground.roots.items()}
     assert (event.number, event.task, event.roots) == (1, "task-1", tuple(sorted(keys.values())))
     assert (event.workspace, event.token, event.client) == (None, None, None)
     assert event.data == {"source": "workspace_memory_remember"}
     assert ground.state.ledger.rows("SELECT done FROM change_set") == [(event.at,)]
     ground.commit(new("user/z.md"), run=by("task-2"))
-    assert [event.roots for event in told()[1:]] == [(keys["user"],)]
+    assert [event.roots for event in read_events()[1:]] == [(keys["user"],)]
 
 
-def test_numbers_go_on_where_all_events_were_deleted_and_after_a_scrub_in_another_opening(state, opening):
-    add(state, 3)
+def test_numbers_continue_after_deleting_all_events_and_a_scrub(state, opening):
+    add_events(state, 3)
     epoch, *_ = span(state.ledger)
     with state.ledger.transaction() as connection:
         connection.execute("DELETE FROM event")
     assert span(state.ledger) == (epoch, 3, 3)
     scrub(state)
     state.close()
-    with opening(state.directory) as again:
-        add(again)
-        assert (span(again.ledger), numbers(again)) == ((epoch, 3, 4), [4])
+    with opening(state.directory) as reopened:
+        add_events(reopened)
+        assert (span(reopened.ledger), read_numbers(reopened)) == ((epoch, 3, 4), [4])
 
 
 @of_sqlite
-@pytest.mark.parametrize("how", ["as documented", "as a whole, over what is there"])
-def test_a_state_that_is_put_back_begins_another_series(state, tmp_path, how):
-    """Its numbers are used again, so whoever has read up to one of the old series must be told.
+@pytest.mark.parametrize("how", ["as documented", "as a whole, over existing files"])
+def test_restored_state_starts_a_new_series(state, tmp_path, how):
+    """Its numbers are used again, so a reader of the old series must notice it.
 
-    Also where the copy keeps times and is written over what is there, so that the inodes are the same.
+    Also if the copy keeps times and overwrites existing files, so that the inodes are equal.
     """
-    add(state, 3)
+    add_events(state, 3)
     epoch, *_ = span(state.ledger)
     directory, backup = state.directory, tmp_path / "backup"
     backup.mkdir()
@@ -346,22 +346,26 @@ def test_a_state_that_is_put_back_begins_another_series(state, tmp_path, how):
     if how != "as documented":
         shutil.copytree(directory, backup, dirs_exist_ok=True)
     with State(directory) as more:
-        add(more, 2)
+        add_events(more, 2)
         assert span(more.ledger)[0] == epoch
     for path in directory.glob("ledger.db*" if how == "as documented" else ".none"):
         path.unlink()
     shutil.copytree(backup, directory, dirs_exist_ok=True)
     directory.chmod(0o700)
     with State(directory) as restored:
-        again = span(restored.ledger)
-        assert (again[1:], numbers(restored), again[0] == epoch) == ((0, 3), [1, 2, 3], False)
+        restored_span = span(restored.ledger)
+        assert (restored_span[1:], read_numbers(restored), restored_span[0] == epoch) == (
+            (0, 3),
+            [1, 2, 3],
+            False,
+        )
     with State(directory) as opened:
-        assert span(opened.ledger) == again
+        assert span(opened.ledger) == restored_span
 
 
 @of_sqlite
-def test_a_series_that_could_not_be_written_down_is_begun_at_the_next_opening(state, monkeypatch):
-    """The mark stands already, but the ledger does not know it."""
+def test_unwritten_series_is_new_at_the_next_open(state, monkeypatch):
+    """The mark exists already, but the ledger does not contain it."""
     epochs = [span(state.ledger)[0]]
     state.close()
     (state.directory / "ledger.db-series").unlink()
@@ -374,21 +378,21 @@ def test_a_series_that_could_not_be_written_down_is_begun_at_the_next_opening(st
     assert epochs[0] != epochs[1] == epochs[2]
 
 
-def test_the_newest_events_are_kept_and_their_span_tells_from_where(state, monkeypatch):
+def test_newest_events_are_kept_and_the_span_has_their_start(state, monkeypatch):
     monkeypatch.setattr(tasks, "MAX_EVENTS", 300)
     epoch, *_ = span(state.ledger)
-    for more, first, lands in ((511, 0, 1), (1, 0, 0), (1, 212, 1), (255, 212, 1), (1, 468, 1)):
+    for more, first, is_committed in ((511, 0, 1), (1, 0, 0), (1, 212, 1), (255, 212, 1), (1, 468, 1)):
         with suppress(ZeroDivisionError), state.ledger.transaction():
-            add(state, more)
-            assert lands or numbers(state)[-1] == 512
-            1 / lands  # Rolled back, it forgets nothing.
-        kept = numbers(state)
-        assert (epoch, kept[0] - 1, kept[-1]) == span(state.ledger) == (epoch, first, kept[-1])
-        assert kept == list(range(first + 1, kept[-1] + 1))
+            add_events(state, more)
+            assert is_committed or read_numbers(state)[-1] == 512
+            1 / is_committed  # The rollback deletes nothing.
+        remaining = read_numbers(state)
+        assert (epoch, remaining[0] - 1, remaining[-1]) == span(state.ledger) == (epoch, first, remaining[-1])
+        assert remaining == list(range(first + 1, remaining[-1] + 1))
 
 
-def test_a_root_that_has_a_history_of_its_own_keeps_that_wherever_another_one_was_before(ground, tmp_path):
-    """What a moved checkout asks for; `surface/library/test_projects.py` shows it where there is none."""
+def test_root_with_its_own_history_keeps_it(ground, tmp_path):
+    """For a moved checkout; `surface/library/test_projects.py` tests a root without history."""
     own, before = (root_key(ground.state, ground.roots[scope]) for scope in ("user", "project"))
     ledger.move_root(ground.state, ground.roots["project"].trusted_path, ground.roots["user"])
     assert [root_key(ground.state, ground.roots[scope]) for scope in ("user", "project")] == [own, before]

@@ -1,4 +1,4 @@
-"""The attacker of the races, and the witness that tells what changed and where a secret came out."""
+"""The attacker of the races, and the witness that reports changes and leaked secrets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from muniment.testing.witness import differences, photograph, sightings
 
 @pytest.fixture
 def names(tmp_path):
-    """A directory with a file, and its decoy."""
+    """The path of a directory with a file, and its decoy."""
     for top, text in (("root/folder", "inside\n"), ("outside", "outside\n")):
         (tmp_path / top).mkdir(parents=True)
         (tmp_path / top / "a.md").write_text(text)
@@ -25,7 +25,7 @@ def names(tmp_path):
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("kind", ["hardlink", "symlink", "fifo"])
-def test_a_file_is_exchanged_with_any_kind_and_given_back(names, tmp_path, kind):
+def test_file_is_exchanged_with_any_kind_and_restored(names, tmp_path, kind):
     path, secret, kinds = names[0] / "a.md", tmp_path / "outside" / "a.md", set()
     with Swap(path, make_decoy(tmp_path / kind, kind, secret)) as swap:
         for _ in swap.rounds(exchanges=100, enough=lambda: len(kinds) == 2):
@@ -35,9 +35,9 @@ def test_a_file_is_exchanged_with_any_kind_and_given_back(names, tmp_path, kind)
     raised(KeyError, make_decoy, tmp_path / "other", "mkdir", "")
 
 
-def test_an_attacker_that_cannot_start_go_on_or_end_is_told_or_killed(names, monkeypatch):
+def test_attacker_that_fails_is_reported_or_killed(names, monkeypatch):
     path, swap = names[0], Swap(*names)
-    stuck = Swap(path, path / "a.md")  # A directory cannot trade places with what is in it.
+    stuck = Swap(path, path / "a.md")  # A directory cannot be exchanged with its own content.
     with stuck, pytest.raises(RuntimeError, match="EINVAL"):
         list(stuck.rounds(exchanges=1))
     assert stuck.problem == "cannot exchange: EINVAL"
@@ -49,7 +49,7 @@ def test_an_attacker_that_cannot_start_go_on_or_end_is_told_or_killed(names, mon
     monkeypatch.setattr(race.sys, "executable", "/bin/false")
     raised(RuntimeError, Swap(*names).__enter__, match="did not start: exit 1")
     monkeypatch.undo()
-    path.rename(path.with_name("elsewhere"))  # It waits for a name that is gone, and ends even so.
+    path.rename(path.with_name("elsewhere"))  # It waits for a missing name, and still ends.
     with Swap(*names) as swap:
         pass
     assert (swap.exchanges, swap.problem) == (0, None)
@@ -58,7 +58,7 @@ def test_an_attacker_that_cannot_start_go_on_or_end_is_told_or_killed(names, mon
 CANARY = "canary-51d0"
 
 
-def planted(top):
+def make_tree(top):
     (top / "folder").mkdir(parents=True)
     (top / "folder" / "a.md").write_text("alpha\n")
     (top / "b.md").write_text("beta\n")
@@ -67,8 +67,8 @@ def planted(top):
     return top
 
 
-def test_what_changed_is_told(tmp_path):
-    for number, (deed, told) in enumerate(
+def test_changes_are_reported(tmp_path):
+    for number, (deed, report) in enumerate(
         (
             (lambda tree: (tree / "new.md").touch(), "'tree/new.md' appeared"),
             (lambda tree: (tree / "b.md").unlink(), "'tree/b.md' vanished"),
@@ -80,14 +80,14 @@ def test_what_changed_is_told(tmp_path):
             (lambda tree: os.utime(tree / "folder"), "'tree/folder' changed: modified"),
         )
     ):
-        tree = planted(tmp_path / str(number))
+        tree = make_tree(tmp_path / str(number))
         before = photograph({"tree": tree})
         deed(tree)
-        assert told in differences(before, photograph({"tree": tree}), reads=False)
+        assert report in differences(before, photograph({"tree": tree}), reads=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Record:
     text: str
     parts: object
 
@@ -97,15 +97,18 @@ class Opaque:
         return f"<{CANARY}>"
 
 
-def test_the_secret_is_found_in_anything_and_a_path_stands_for_what_lies_beneath_it(tmp_path):
-    tree, held = planted(tmp_path / "tree"), f"x{CANARY}".encode()
+def test_secret_is_found_in_any_object_or_tree(tmp_path):
+    tree, secret_bytes = make_tree(tmp_path / "tree"), f"x{CANARY}".encode()
     for evidence, places in (
-        *((each, ["it"]) for each in (f"a {CANARY} b", held, bytearray(held), memoryview(held))),
+        *(
+            (each, ["it"])
+            for each in (f"a {CANARY} b", secret_bytes, bytearray(secret_bytes), memoryview(secret_bytes))
+        ),
         *((each, ["it"]) for each in (Opaque(), ValueError(CANARY))),
         *(([1, None, {"a": (CANARY,)}], ["it[2]['a'][0]"]), ({CANARY: 1}, ["it[key 0]"])),
         *(({("a", CANARY): 1}, ["it[key 0][1]"]), ({CANARY}, ["it[0]"])),
-        *((Told("x", [Told(CANARY, None)]), ["it.parts[0].text"]), ([CANARY[:-1], CANARY[1:]], [])),
-        ({"a": [0, 1.5, True, None, b"", "", Told("", ())]}, []),
+        *((Record("x", [Record(CANARY, None)]), ["it.parts[0].text"]), ([CANARY[:-1], CANARY[1:]], [])),
+        ({"a": [0, 1.5, True, None, b"", "", Record("", ())]}, []),
     ):
         assert sightings(CANARY, {"it": evidence}) == places, evidence
     (tree / "folder" / "x.bin").write_bytes(b"\0" + CANARY.encode())

@@ -1,4 +1,4 @@
-"""The scripted server: what it keeps, what it notices, and that nothing of it is left behind."""
+"""The scripted chat server: its records and its behaviour, without a thread that is left."""
 
 import json
 import re
@@ -21,29 +21,29 @@ SAVED = words("Saved.")
 
 
 def connect(server):
-    """A plain socket to the server."""
+    """Return a plain socket to the server."""
     return socket.create_connection(("127.0.0.1", urlsplit(server.base_url).port), timeout=10)
 
 
-def written(body=b"{}", more=""):
-    """The bytes of a request."""
+def make_request(body=b"{}", more=""):
+    """Return the bytes of a request."""
     return f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n{more}\r\n".encode() + body
 
 
-def asking(server):
-    """A socket on which a request was sent."""
+def send_request(server):
+    """Return a socket on which a request was sent."""
     client = connect(server)
-    client.sendall(written())
+    client.sendall(make_request())
     return client
 
 
 def read_all(client):
-    """Everything up to the end of the connection."""
+    """Return all bytes up to the end of the connection."""
     return b"".join(iter(lambda: client.recv(65536), b""))
 
 
-def ask(server, method="POST", path="/v1/chat/completions"):
-    """Status and document of an answer as `http.client` reads it."""
+def fetch_answer(server, method="POST", path="/v1/chat/completions"):
+    """Return status and document of an answer as `http.client` reads it."""
     with closing(HTTPConnection("127.0.0.1", urlsplit(server.base_url).port, timeout=10)) as client:
         client.request(method, path, "{}")
         answer = client.getresponse()
@@ -51,78 +51,81 @@ def ask(server, method="POST", path="/v1/chat/completions"):
 
 
 @pytest.fixture(autouse=True)
-def no_thread_is_left():
+def check_for_threads():
     before = set(threading.enumerate())
     yield
     assert set(threading.enumerate()) <= before
 
 
-def test_answers_are_given_in_order_to_any_method_and_path_and_then_status_500():
+def test_answers_are_given_in_order_and_then_status_500():
     with ChatServer([words("one"), words("two"), SAVED]) as server:
         for content in ("one", "two"):
-            assert ask(server)[1]["choices"][0]["message"]["content"] == content
-        assert ask(server, "GET", "/v1/models")[0] == 200
-        status, body = ask(server)
+            assert fetch_answer(server)[1]["choices"][0]["message"]["content"] == content
+        assert fetch_answer(server, "GET", "/v1/models")[0] == 200
+        status, body = fetch_answer(server)
     assert (server.requests[2].method, server.requests[2].path) == ("GET", "/v1/models")
     assert status == 500
     assert "no further response" in body["error"]["message"]
 
 
-def test_what_it_does_not_read_is_answered_with_a_reason_or_not_and_a_connection_closed_on_demand():
+def test_invalid_request_gets_an_error_or_no_answer():
     head = b"POST / HTTP/1.1\r\n"
     with ChatServer(always(SAVED)) as server:
         for sent, status in (
             *((b"GET\r\n\r\n", 400), (head + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n", 411)),
             *((head + b"content-length: %b\r\n\r\n" % length, 411) for length in (b"-1", b"\xb2")),
             (head + b"content-length: " + b"9" * 5000 + b"\r\n\r\n", 413),
-            (written(b" " * (subject.MAX_REQUEST_BYTES + 1)), 413),
+            (make_request(b" " * (subject.MAX_REQUEST_BYTES + 1)), 413),
             (head + b"x: " + b"a" * 2 * subject.MAX_HEAD_BYTES, 431),
         ):
             with connect(server) as client:
                 client.sendall(sent)
                 assert read_all(client).startswith(b"HTTP/1.1 %d " % status)
         with connect(server) as client:
-            client.sendall(written(b"{}")[:-1])  # It never becomes whole.
+            client.sendall(make_request(b"{}")[:-1])  # It is never complete.
             client.shutdown(socket.SHUT_WR)
             assert read_all(client) == b""
         assert server.requests == []
         with connect(server) as client:
-            client.sendall(written(b"{}", "Connection: close\r\n"))
+            client.sendall(make_request(b"{}", "Connection: close\r\n"))
             assert read_all(client).endswith(b"}")
 
 
-def test_a_client_that_hangs_up_under_tls_is_noticed():
+def test_disconnect_under_tls_is_noticed():
     whole, trusting = b"HTTP/1.1 200 OK\r\n", ssl.create_default_context(cafile=CERTIFICATE)
     stalls = raw(float("inf")), raw(whole + b"content-length: 9\r\n\r\n{", float("inf"))
     for never_done in (*stalls, drip(SAVED, every=0.01), endless(), late(60, SAVED)):
         with ChatServer(always(never_done), certificate=CERTIFICATE) as server:
             with trusting.wrap_socket(connect(server), server_hostname="127.0.0.1") as client:
-                client.sendall(written())
+                client.sendall(make_request())
                 (request,) = server.wait_for_requests(1)
             assert request.hung_up.wait(30)
 
 
-def test_a_drip_comes_in_pieces_and_whole_and_an_endless_body_goes_on(monkeypatch):
-    response, taken = subject.Response(b"a" * 7, headers={"connection": "close"}), threading.Semaphore(0)
+def test_drip_sends_pieces_and_an_endless_body_continues(monkeypatch):
+    response, received_piece = (
+        subject.Response(b"a" * 7, headers={"connection": "close"}),
+        threading.Semaphore(0),
+    )
     with subject.ChatServer(
         [subject.drip(response, size=20, every=0.005), subject.endless(b"ab" * 500)]
     ) as server:
-        with monkeypatch.context() as held:
-            held.setattr(subject.Connection, "pause", lambda *_: taken.acquire(timeout=10))
-            with asking(server) as client:  # Once no piece can come before the one ahead of it was taken.
+        with monkeypatch.context() as patched:
+            patched.setattr(subject.Connection, "pause", lambda *_: received_piece.acquire(timeout=10))
+            with send_request(server) as client:  # No piece can arrive before the previous one was taken.
                 received = b""
                 while len(received) < len(response.encoded()):
                     piece = client.recv(65536)
                     assert len(piece) == min(20, len(response.encoded()) - len(received))
                     received += piece
-                    taken.release()
+                    received_piece.release()
         assert received == response.encoded()
-        with asking(server) as client:
+        with send_request(server) as client:
             assert sum(len(client.recv(65536)) for _ in range(200)) > 50_000
         assert server.requests[1].hung_up.wait(30)
 
 
-def test_misbehaviours_have_names_of_their_own_and_ask_to_write_to_one_place_alone():
+def test_misbehaviours_are_distinct_and_write_to_one_folder_only():
     tables = [
         misbehaviours.stalls(),
         misbehaviours.broken_transfers(),

@@ -1,4 +1,4 @@
-"""The strategies reach what they are there for: a generator that never hits is a fuzz of nothing."""
+"""The strategies reach all intended cases: a generator that never hits tests nothing."""
 
 import io
 import os
@@ -24,29 +24,29 @@ from muniment.sandbox.tools.calls import TOOLS
 SCOPES = (Scope("user"), Scope("project"))
 
 
-class Enough(Exception):
-    """All came up."""
+class AllFound(Exception):
+    """All wanted values were drawn."""
 
 
-def come_up(strategy, *wanted, told=None):
-    """All that is wanted comes up: values of `told`, or else conditions. A property test draws fewer."""
+def check_reachable(strategy, *wanted, classify=None):
+    """Require that all wanted values or conditions are drawn; `classify` maps a draw to a value."""
     missing = list(wanted)
 
     @settings(max_examples=12_000, database=None, derandomize=True, phases=[Phase.generate])
     @given(data())
-    def look(drawn):
+    def draw_value(drawn):
         value = drawn.draw(strategy)
-        found = None if told is None else told(value)
-        missing[:] = [each for each in missing if not (each(value) if told is None else each == found)]
+        found = None if classify is None else classify(value)
+        missing[:] = [each for each in missing if not (each(value) if classify is None else each == found)]
         if not missing:
-            raise Enough
+            raise AllFound
 
-    with suppress(Enough):
-        look()
+    with suppress(AllFound):
+        draw_value()
     assert missing == []
 
 
-def outcome(path):
+def classify_path(path):
     try:
         canonicalise(path, SCOPES)
     except PathEscape as escape:
@@ -56,37 +56,40 @@ def outcome(path):
     return "fine"
 
 
-def test_unsafe_paths_come_to_everything_that_the_grammar_can_say():
+def test_unsafe_paths_reach_every_result_of_the_grammar():
     wanted = ("fine", "bad_name", "refused", Via.NUL, Via.DOTDOT, Via.ABSOLUTE)
-    come_up(hostile_paths.unsafe_paths(), *wanted, told=outcome)
+    check_reachable(hostile_paths.unsafe_paths(), *wanted, classify=classify_path)
 
 
-def nodes(tree):
+def iterate_nodes(tree):
     for node in tree.values():
         yield node
         if isinstance(node, dict):
-            yield from nodes(node)
+            yield from iterate_nodes(node)
 
 
-def holds(kind, is_so=lambda _: True):
-    return lambda tree: any(isinstance(node, kind) and is_so(node) for node in nodes(tree))
+def make_condition(kind, is_so=lambda _: True):
+    return lambda tree: any(isinstance(node, kind) and is_so(node) for node in iterate_nodes(tree))
 
 
-def test_trees_hold_every_kind_of_node():
+def test_trees_contain_every_kind_of_node():
     links = ("{outside}", "{up}", "nowhere", "link")
-    come_up(
+    check_reachable(
         trees.trees(),
-        *(holds(trees.File, lambda node, data=data: data in node.content) for data in (b"---", b"\xff")),
-        *(holds(trees.Link, lambda node, to=to: node.target.startswith(to)) for to in links),
-        holds(trees.HardLink, lambda node: "{outside}" in node.target),
-        holds(trees.HardLink, lambda node: "{outside}" not in node.target),
-        *map(holds, (trees.Fifo, trees.Socket)),
-        holds(dict, lambda node: any(isinstance(inner, trees.Link) for inner in node.values())),
+        *(
+            make_condition(trees.File, lambda node, data=data: data in node.content)
+            for data in (b"---", b"\xff")
+        ),
+        *(make_condition(trees.Link, lambda node, to=to: node.target.startswith(to)) for to in links),
+        make_condition(trees.HardLink, lambda node: "{outside}" in node.target),
+        make_condition(trees.HardLink, lambda node: "{outside}" not in node.target),
+        *map(make_condition, (trees.Fifo, trees.Socket)),
+        make_condition(dict, lambda node: any(isinstance(inner, trees.Link) for inner in node.values())),
     )
 
 
 @given(trees.trees())
-def test_what_is_planted_is_the_tree_and_nothing_else(tree):
+def test_planted_files_equal_the_tree(tree):
     with tempfile.TemporaryDirectory() as base:
         outside, top = Path(base) / "outside", Path(base) / "user"
         outside.mkdir()
@@ -106,12 +109,12 @@ def test_what_is_planted_is_the_tree_and_nothing_else(tree):
         assert sorted(path.name for path in Path(base).iterdir()) == ["outside", "user"]
 
 
-def test_tool_calls_know_the_five_tools_and_their_arguments():
+def test_tool_calls_cover_the_five_tools_and_their_arguments():
     wanted = ((tool, set(TOOLS[tool].model_fields)) for tool in TOOLS)
-    come_up(calls.tool_calls(), *wanted, told=lambda call: (call[0], set(call[1])))
+    check_reachable(calls.tool_calls(), *wanted, classify=lambda call: (call[0], set(call[1])))
 
 
-def received(stream):
+def receive(stream):
     source = io.BytesIO(stream)
     try:
         return Channel(SimpleNamespace(recv=source.read)).receive(1 << 20)
@@ -122,21 +125,25 @@ def received(stream):
 
 
 @given(frames.messages(), policies.policies())
-def test_messages_are_whole_and_policies_load(message, policy):
-    header, body = received(message)
-    assert (type(header), type(body), code_of(policy)) == (dict, bytes, "loads")
+def test_messages_are_complete_and_policies_load(message, policy):
+    header, body = receive(message)
+    assert (type(header), type(body), load_code(policy)) == (dict, bytes, "loads")
 
 
-def test_frames_break_every_rule_of_the_format_and_hold_messages_behind_one_another_and_long_bodies():
+def test_frames_break_every_rule_of_the_format():
     rules = ("header: it has", "not a JSON object", "duplicate key", "NaN or infinity", "nested deeper")
     rules += ("announced size", "invalid piece", "end")
-    come_up(frames.frames(), *(lambda stream, words=words: words in str(received(stream)) for words in rules))
-    come_up(frames.frames(), lambda stream: len(stream) > 65_536 and not isinstance(received(stream), str))
+    check_reachable(
+        frames.frames(), *(lambda stream, words=words: words in str(receive(stream)) for words in rules)
+    )
+    check_reachable(
+        frames.frames(), lambda stream: len(stream) > 65_536 and not isinstance(receive(stream), str)
+    )
 
 
 def test_entry_texts_are_read_in_every_way():
     notes = ("not closed", "duplicate", "not `key: value`")
-    come_up(
+    check_reachable(
         entries.entry_texts().map(parse),
         lambda entry: entry.name is not None and entry.type is not None,
         lambda entry: entry.keywords != () and entry.muniment is None,
@@ -145,24 +152,24 @@ def test_entry_texts_are_read_in_every_way():
     )
 
 
-def no_parent(name):
+def reject_parent(name):
     raise PolicyInvalid("E120", name, "there is none")
 
 
-def code_of(text):
+def load_code(text):
     try:
-        parse_policy(text, where="own", parents=no_parent)
+        parse_policy(text, where="own", parents=reject_parent)
     except PolicyInvalid as problem:
         return problem.rule
     return "loads"
 
 
 @pytest.mark.slow
-def test_near_policies_load_and_are_refused_for_most_reasons():
+def test_near_policies_load_and_fail_for_most_reasons():
     codes = set()
 
-    def told(text):
-        codes.add(code_of(text))
+    def has_enough_codes(text):
+        codes.add(load_code(text))
         return "loads" in codes and len(codes) > 10
 
-    come_up(policies.near_policies(), True, told=told)
+    check_reachable(policies.near_policies(), True, classify=has_enough_codes)

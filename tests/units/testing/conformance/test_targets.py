@@ -1,4 +1,4 @@
-"""Targets lack what they lack, are forgiven what they never promised; adapters meet every temper."""
+"""Targets: missing abilities, excused failures, and adapters for servers of every behaviour."""
 
 import os
 import sys
@@ -16,12 +16,12 @@ from muniment.testing.corpus import Failure, Inexpressible, Kind, Stage, load_co
 CORPUS = load_corpus()
 
 
-def test_what_is_no_target_is_refused():
+def test_invalid_target_is_rejected():
     for spec in ("", "munimentt", "muniment=x", "anthropic=x", "mcp", "mcp=", "command= ", "command='"):
         raised(ValueError, parse_target, spec)
 
 
-def test_a_case_that_a_target_cannot_express_is_told_with_the_reason_and_muniment_lacks_none():
+def test_inexpressible_case_has_a_reason_and_muniment_has_none():
     for spec, case_id, lack in (
         ("anthropic", "ok-grep-literal", "no grep"),
         ("command=tool", "sym-follow-scope", "no policy for symlinks"),
@@ -44,7 +44,7 @@ def test_placeholders_become_directories_of_the_case(tmp_path):
     assert 'name = "corpus"' in stage.policy.read_text()
 
 
-def test_claims_name_classes_and_cases_and_excuse_only_what_is_beyond_them():
+def test_claims_name_known_classes_and_excuse_only_excluded_ones():
     for claims in (targets.ANTHROPIC, targets.MCP_FILESYSTEM):
         assert claims.beyond <= {case["class"] for case in CORPUS.cases.values()} | CORPUS.cases.keys()
         assert all((claims.leaves_out, claims.sources))
@@ -56,7 +56,7 @@ def test_claims_name_classes_and_cases_and_excuse_only_what_is_beyond_them():
         assert targets.ANTHROPIC.leave_out(CORPUS.cases[case_id], bad) is excused, (case_id, bad)
 
 
-def test_every_kind_of_failure_counts_unless_it_was_never_promised_not_to_be():
+def test_every_failure_counts_unless_it_was_not_promised():
     def outcome(kind, promises):
         return outcome_of({"expect": "deny"}, [Failure(kind, "")], promises)
 
@@ -74,69 +74,67 @@ def test_every_kind_of_failure_counts_unless_it_was_never_promised_not_to_be():
 FAKE = TESTS / "kit" / "testing" / "conformance" / "fake_server.py"
 
 
-def command(temper, *roots):
-    return [sys.executable, "-S", str(FAKE), temper, *roots]
+def make_command(mode, *roots):
+    return [sys.executable, "-S", str(FAKE), mode, *roots]
 
 
 @pytest.fixture
-def opened(tmp_path):
-    """Opens the adapter of a server of a temper."""
+def open_adapter(tmp_path):
+    """Return a function that opens the adapter of a server in a mode."""
     stage = Stage(tmp_path / "case", CORPUS.canary)
-    return lambda temper: targets.McpSubject(stage, command(temper, str(stage.scope("user"))))
+    return lambda mode: targets.McpSubject(stage, make_command(mode, str(stage.scope("user"))))
 
 
-def test_a_tool_is_called_its_failure_is_an_error_and_a_server_that_ended_is_lost(tmp_path):
+def test_server_tool_call_answers_fails_or_loses_the_server(tmp_path):
     (tmp_path / "a.md").write_text("alpha\n")
-    with targets.Server(command("chatty", str(tmp_path)), {}) as server:
+    with targets.Server(make_command("chatty", str(tmp_path)), {}) as server:
         assert server.name == "fake 1.0"
-        said = server.call("read_text_file", {"path": f"{tmp_path}/a.md"})
-        assert said["content"] == [{"type": "text", "text": "alpha\n"}]
+        answer = server.call("read_text_file", {"path": f"{tmp_path}/a.md"})
+        assert answer["content"] == [{"type": "text", "text": "alpha\n"}]
         raised(targets.ServerRefused, server.call, "read_text_file", {"path": "/etc/passwd"}, match="outside")
         server._process.kill()
         server._process.wait()
         raised(targets.ServerLost, server.ask, "tools/list", {"padding": "x" * (1 << 20)})
 
 
-def test_a_server_that_does_not_speak_the_protocol_or_end_is_told_and_killed(monkeypatch, opened):
+def test_server_that_breaks_the_protocol_is_reported_and_killed(monkeypatch, open_adapter):
     monkeypatch.setattr(targets, "ANSWER_SECONDS", 1.0)
     monkeypatch.setattr(targets, "ENDING_SECONDS", 0.1)
-    for temper, error in (
-        *((temper, targets.ServerLost) for temper in ("ends", "garbage", "silent", "mute-tools")),
+    for mode, error in (
+        *((mode, targets.ServerLost) for mode in ("ends", "garbage", "silent", "mute-tools")),
         ("refuses", targets.ServerRefused),
     ):
-        raised(error, opened, temper)
+        raised(error, open_adapter, mode)
     for own_session in (True, False):
-        server = targets.Server(command("deaf"), {}, own_session=own_session)
+        server = targets.Server(make_command("deaf"), {}, own_session=own_session)
         assert (os.getpgid(server.pid) == server.pid) is own_session
         server.close()
         assert server._process.returncode == -9
 
 
-def test_a_case_is_run_through_a_server_and_one_that_compares_text_is_convicted(tmp_path):
-    for case_id, temper, expected in (
+def test_case_is_run_through_a_server_and_text_check_is_caught(tmp_path):
+    for case_id, mode, expected in (
         *(("ok-read-relative", "fair", CaseOutcome.HELD), ("ok-edit", "fair", CaseOutcome.HELD)),
         *(("ok-ls-root", "fair", CaseOutcome.HELD), ("trav-inroot-dotdot", "fair", CaseOutcome.DIFFERS)),
         *(("hard-read", "fair", CaseOutcome.LEAKED), ("sym-write-file", "text", CaseOutcome.ESCAPED)),
     ):
-        case, target = CORPUS.cases[case_id], parse_target(f"mcp={sys.executable} -S {FAKE} {temper}")
+        case, target = CORPUS.cases[case_id], parse_target(f"mcp={sys.executable} -S {FAKE} {mode}")
         found = run_case(case, tmp_path / case_id, CORPUS.canary, target.open)
         assert outcome_of(case, found, target.promises) is expected, case_id
 
 
-def test_what_a_server_has_no_call_for_is_inexpressible_and_a_request_that_is_refused_an_error(
-    opened, monkeypatch
-):
+def test_missing_server_call_is_inexpressible(open_adapter, monkeypatch):
     def refuse(_method, _params):
         raise targets.ServerRefused("bad arguments")
 
-    for temper, tool, arguments, reason in (
+    for mode, tool, arguments, reason in (
         ("bare", "grep", {"pattern": "x"}, "no grep"),
         ("bare", "write_file", {"path": "user/a.md", "content": ""}, "no write_file"),
         *(("bare", "read_file", ["user/a.md"], "not an object"), ("fair", "ls", {"path": ""}, "all scopes")),
     ):
-        subject = opened(temper)
+        subject = open_adapter(mode)
         raised(Inexpressible, subject.call, tool, arguments, match=reason)
-        if temper == "fair":
+        if mode == "fair":
             assert subject.call("read_file", {"path": 3}).verdict == "error"
             monkeypatch.setattr(subject._server, "ask", refuse)
             assert subject.call("read_file", {"path": "user/a.md"}).text == "bad arguments"
@@ -148,7 +146,7 @@ class ToolError(Exception):
 
 
 class MemoryTool:
-    """Resolves, compares, and opens by path, as the real one; and knows three of its commands."""
+    """Resolves, compares and opens by path like the real tool, with three of its commands."""
 
     def __init__(self, base_path):
         self.memory_root = Path(base_path) / "memories"
@@ -190,10 +188,10 @@ def sdk(monkeypatch):
 
 
 @pytest.mark.usefixtures("sdk")
-def test_a_case_is_run_through_the_tool(tmp_path):
+def test_case_is_run_through_the_memory_tool(tmp_path):
     for case_id, expected in (
         *(("ok-read-relative", CaseOutcome.HELD), ("ok-edit", CaseOutcome.HELD)),
-        ("ok-ls-root", CaseOutcome.LEAKED),  # This one lists host paths.
+        ("ok-ls-root", CaseOutcome.LEAKED),  # This tool lists host paths.
         *(("prefix-dotdot", CaseOutcome.HELD), ("trav-inroot-dotdot", CaseOutcome.DIFFERS)),
         ("hard-read", CaseOutcome.LEAKED),
     ):
@@ -203,7 +201,7 @@ def test_a_case_is_run_through_the_tool(tmp_path):
 
 
 @pytest.mark.usefixtures("sdk")
-def test_files_come_bare_names_begin_at_the_memory_and_what_has_no_command_is_inexpressible(tmp_path):
+def test_memory_tool_reads_bare_files_under_its_root(tmp_path):
     stage = Stage(tmp_path / "case", CORPUS.canary)
     (stage.scope("project") / "p.md").write_text("one\ntwo\n")
     subject = parse_target("anthropic").open(stage, {"expect": "allow"})
