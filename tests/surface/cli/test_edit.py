@@ -20,7 +20,7 @@ def entry_file(roots, path):
 
 
 @pytest.fixture
-def saved(muniment):
+def saved_path(muniment):
     """Remember a fact and return its path."""
     return muniment.document("remember", OLD_FACT)["files_touched"][0]
 
@@ -41,12 +41,12 @@ def editor(monkeypatch, tmp_path):
     return use_editor
 
 
-def test_edit_updates_title_description_and_index(muniment, saved, editor, roots):
+def test_edit_updates_title_description_and_index(muniment, saved_path, editor, roots):
     editor(f"---\n{OLD_FACT}", f"---\n{NEW_FACT}")
-    lines = muniment.lines("edit", saved)
-    new_path = saved.replace("dark", "light")  # The name is derived from the text.
+    lines = muniment.lines("edit", saved_path)
+    new_path = saved_path.replace("dark", "light")  # The name is derived from the text.
     assert lines[0] == f"saved (changed): {new_path}"
-    assert not entry_file(roots, saved).exists()
+    assert not entry_file(roots, saved_path).exists()
     entry = parse(entry_file(roots, new_path).read_bytes())
     assert (entry.body, entry.description, entry.name) == (
         f"{NEW_FACT}\n",
@@ -54,65 +54,65 @@ def test_edit_updates_title_description_and_index(muniment, saved, editor, roots
         "Prefers light mode in every editor",
     )
     assert entry.muniment["decided_by"] == "owner"
-    index = entry_file(roots, f"{saved.partition('/')[0]}/MEMORY.md").read_text()
+    index = entry_file(roots, f"{saved_path.partition('/')[0]}/MEMORY.md").read_text()
     assert ("light mode" in index, "dark mode" in index) == (True, False)
     undo = lines[1].partition("muniment ")[2].split()
     muniment.lines(*undo)
-    assert parse(entry_file(roots, saved).read_bytes()).body == f"{OLD_FACT}\n"
+    assert parse(entry_file(roots, saved_path).read_bytes()).body == f"{OLD_FACT}\n"
 
 
 def test_edit_saves_nothing_if_unchanged_or_editor_fails(
-    muniment, saved, editor, roots, monkeypatch, tmp_path
+    muniment, saved_path, editor, roots, monkeypatch, tmp_path
 ):
     (tmp_path / "copies").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "copies"))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    before = entry_file(roots, saved).read_bytes()
+    before = entry_file(roots, saved_path).read_bytes()
     editor("no such words", "x")
-    assert muniment.lines("edit", saved) == ["nothing was changed"]
-    assert muniment.document("edit", saved) == {"task_id": None, "path": saved, "notes": []}
+    assert muniment.lines("edit", saved_path) == ["nothing was changed"]
+    assert muniment.document("edit", saved_path) == {"task_id": None, "path": saved_path, "notes": []}
     editor(OLD_FACT, NEW_FACT, code=3)
-    (line,) = muniment.lines("edit", saved, code=1)
+    (line,) = muniment.lines("edit", saved_path, code=1)
     assert "exited with 3; nothing was saved; your text is in " in line
     editor(OLD_FACT, "my password is hunter2hunter2")
-    lines = muniment.lines("edit", saved, code=1)
+    lines = muniment.lines("edit", saved_path, code=1)
     assert lines[0].startswith("note: your text is saved in ")
     assert "[remember_refused]" in lines[1]
     editor(f"---\n{OLD_FACT}", "---\n ")
-    assert muniment.failure("edit", saved) == "invalid_content"
+    assert muniment.failure("edit", saved_path) == "invalid_content"
     monkeypatch.setenv("EDITOR", "/bin/rm -r")
-    (line,) = muniment.lines("edit", saved, code=1)
+    (line,) = muniment.lines("edit", saved_path, code=1)
     assert line.endswith("nothing was saved [config_invalid]")
     monkeypatch.setenv("EDITOR", "/nowhere/editor")
-    (line,) = muniment.lines("edit", saved, code=1)
+    (line,) = muniment.lines("edit", saved_path, code=1)
     assert "cannot be used: No such file or directory; nothing was saved" in line
     assert muniment.failure("edit", "user/nothing.md") == "not_found"
-    assert muniment.failure("edit", f"{saved.partition('/')[0]}/MEMORY.md") == "remember_refused"
+    assert muniment.failure("edit", f"{saved_path.partition('/')[0]}/MEMORY.md") == "remember_refused"
     editor(OLD_FACT, NEW_FACT)
-    done = muniment.document("edit", saved)
-    assert done["path"] == saved.replace("dark", "light")
+    done = muniment.document("edit", saved_path)
+    assert done["path"] == saved_path.replace("dark", "light")
     muniment.lines("undo", done["task_id"])
     for value in ("", "vi '"):
         monkeypatch.setenv("EDITOR", value)
-        (line,) = muniment.lines("edit", saved, code=1)
+        (line,) = muniment.lines("edit", saved_path, code=1)
         assert line.startswith("not saved: no editor is configured; set VISUAL or EDITOR")
-    assert entry_file(roots, saved).read_bytes() == before
+    assert entry_file(roots, saved_path).read_bytes() == before
 
 
-def test_manual_edit_reaches_index_and_recall_but_keeps_name(muniment, saved, roots):
-    path = entry_file(roots, saved)
+def test_manual_edit_reaches_index_and_recall_but_keeps_name(muniment, saved_path, roots):
+    path = entry_file(roots, saved_path)
     path.write_text(path.read_text().replace(f"---\n{OLD_FACT}", f"---\n{NEW_FACT}"))
-    assert muniment.lines("history", saved)[0] == f"{saved} was edited by hand since this task"
-    assert muniment.document("history", saved)["edited_by_hand"] is True
+    assert muniment.lines("history", saved_path)[0] == f"{saved_path} was edited by hand since this task"
+    assert muniment.document("history", saved_path)["edited_by_hand"] is True
     muniment.lines("index", "rebuild")
-    index = entry_file(roots, f"{saved.partition('/')[0]}/MEMORY.md").read_text()
+    index = entry_file(roots, f"{saved_path.partition('/')[0]}/MEMORY.md").read_text()
     assert ("light mode" in index, "dark mode" in index) == (True, False)
     (found,) = muniment.document("recall", "which editor mode?")["entries"]
     assert (found["name"], found["text"]) == ("Prefers light mode in every editor", NEW_FACT)
     renamed_text = path.read_text().replace("name: Prefers dark mode in every editor", "name: Looks")
     path.write_text(renamed_text.replace("light mode", "sepia mode"))
     muniment.lines("index", "rebuild")
-    index = entry_file(roots, f"{saved.partition('/')[0]}/MEMORY.md").read_text()
+    index = entry_file(roots, f"{saved_path.partition('/')[0]}/MEMORY.md").read_text()
     assert "[Looks]" in index
     assert ("sepia mode" in index, "light mode" in index) == (True, False)
 

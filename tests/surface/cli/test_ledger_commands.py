@@ -27,7 +27,7 @@ FACT = "The user prefers dark mode in every editor there is"
 
 
 @pytest.fixture
-def saved(muniment):
+def saved_fact(muniment):
     """Remember a fact and return (task id, path)."""
     document = muniment.document("remember", FACT)
     return document["task_id"], document["files_touched"][0]
@@ -62,8 +62,8 @@ def test_read_commands_create_nothing_before_first_commit(muniment, home):
     assert not home.exists()
 
 
-def test_why_prints_origin_and_manual_edit(muniment, saved, roots):
-    task, path = saved
+def test_why_prints_origin_and_manual_edit(muniment, saved_fact, roots):
+    task, path = saved_fact
     lines = muniment.lines("why", path)
     assert lines[0] == f"{path} is unchanged since this task; trust owner"
     assert lines[1].startswith(f"  task {task} (remember), 20")
@@ -88,8 +88,8 @@ def test_why_prints_origin_and_manual_edit(muniment, saved, roots):
         assert muniment.failure(*line.split()) == "not_found"
 
 
-def test_show_and_why_print_versions_and_removals(muniment, saved, roots, monkeypatch):
-    task, path = saved
+def test_show_and_why_print_versions_and_removals(muniment, saved_fact, roots, monkeypatch):
+    task, path = saved_fact
     before = (roots["user"] / path.removeprefix("user/")).read_text()
     light = FACT.replace("dark", "light")
     edit = call("edit", path=path, old_string=f"---\n{FACT}", new_string=f"---\n{light}")
@@ -172,8 +172,8 @@ def test_review_approval_without_terminal_requires_yes(muniment, roots, home, tm
 # -- audit ---------------------------------------------------------------------------------------------
 
 
-def test_audit_verifies_chain_and_stored_head(muniment, saved, home, tmp_path):
-    task, path = saved
+def test_audit_verifies_chain_and_stored_head(muniment, saved_fact, home, tmp_path):
+    task, path = saved_fact
     lines = muniment.lines("audit", "verify")
     assert lines[0] == "1 records; none was edited, removed or added without the key"
     assert "--head-file" in " ".join(lines)
@@ -208,8 +208,8 @@ def test_audit_verifies_chain_and_stored_head(muniment, saved, home, tmp_path):
 # -- erase ---------------------------------------------------------------------------------------------
 
 
-def test_erase_shows_plan_and_applies_it_only_with_yes(muniment, saved, roots, home):
-    task, path = saved
+def test_erase_shows_plan_and_applies_it_only_with_yes(muniment, saved_fact, roots, home):
+    task, path = saved_fact
     with State(home / "state") as state:
         Lane(state, "w").submit(NewTask("remember", {"content": FACT}, Originator("owner"), {}))
     before = photograph(*roots.values())
@@ -235,8 +235,8 @@ def test_erase_shows_plan_and_applies_it_only_with_yes(muniment, saved, roots, h
         assert muniment.failure("erase", "user/none.md", *more) == "not_found"
 
 
-def test_erase_lists_reviews_copies_and_older_versions(muniment, saved, roots, home):
-    task, path = saved
+def test_erase_lists_reviews_copies_and_older_versions(muniment, saved_fact, roots, home):
+    task, path = saved_fact
     (home / "state" / "ledger.db.version-1").write_bytes(b"")
     make_pending_review(roots, home, FACT + "\n")
     second = muniment.document("remember", FACT + ", and in terminals")
@@ -251,8 +251,8 @@ def test_erase_lists_reviews_copies_and_older_versions(muniment, saved, roots, h
     assert path not in json.dumps(receipt)
 
 
-def test_erase_verify_lists_remains_until_none_are_left(muniment, saved, roots, tmp_path):
-    _, path = saved
+def test_erase_verify_lists_remains_until_none_are_left(muniment, saved_fact, roots, tmp_path):
+    _, path = saved_fact
     text = put(tmp_path, "text", FACT)
     (roots["user"] / path.removeprefix("user/")).unlink()
     output = " ".join(muniment.lines("erase", "--verify", text, code=1))
@@ -265,8 +265,8 @@ def test_erase_verify_lists_remains_until_none_are_left(muniment, saved, roots, 
     assert muniment.failure("erase", "--verify", tmp_path / "none") == "config_invalid"
 
 
-def test_library_offers_ledger_operations(tmp_path, roots, home, saved):
-    task, path = saved
+def test_library_offers_ledger_operations(tmp_path, roots, home, saved_fact):
+    task, path = saved_fact
     review, review_digest = make_pending_review(roots, home)
     other, _ = make_pending_review(roots, home, "other\n")
     with api.open(tmp_path, roots=roots, home=home) as memory:

@@ -44,7 +44,7 @@ def old(tmp_path):
 
 
 @pytest.fixture
-def recorded(opened):
+def recording(opened):
     found = Recorded()
     opened.callback(found.close)
     return found
@@ -73,10 +73,10 @@ def run_json(old):
     return run
 
 
-def expected_steps(recorded, *roots):
+def expected_steps(recording, *roots):
     """Return the history of the dump, newest first."""
     found = []
-    for commit, change in recorded.changes(*roots):
+    for commit, change in recording.changes(*roots):
         sides = change["before_digest"], change["after_digest"]
         kind = "new" if sides[0] is None else "removed" if sides[1] is None else "changed"
         of_commit = [commit[name] for name in ("done", "task", "kind", "decided_by", "policy", "undoes")]
@@ -101,50 +101,50 @@ def find_in_state(old, *texts):
 # -- recorded history ----------------------------------------------------------------------------------
 
 
-def test_recording_covers_every_ledger_feature(recorded):
-    commits, changes = recorded.rows("change_set"), list(recorded.changes(*HERE, *OTHER))
+def test_recording_covers_every_ledger_feature(recording):
+    commits, changes = recording.rows("change_set"), list(recording.changes(*HERE, *OTHER))
     kinds = {"remember", "forget", "dream", "undo", "edit", "approve", "erase"}
     assert {row["kind"] for row in commits} == kinds
     trusts = {"owner", "workspace", "agent", "external"}
     assert {change["trust"] for _, change in changes} == {*trusts, None}
-    assert {row["trust"] for row in recorded.rows("token")} == trusts
-    assert {row["trust"] for row in recorded.rows("provenance")} == trusts
+    assert {row["trust"] for row in recording.rows("token")} == trusts
+    assert {row["trust"] for row in recording.rows("provenance")} == trusts
     assert [row["task"] for row in commits if row["done"] is None] == ["all-applied", "half-applied"]
     assert any(row["notes"] != "[]" for row in commits)
     assert any(not change["path"].isascii() for _, change in changes)
-    assert {row["state"] for row in recorded.rows("review")} == {"pending", "approved", "rejected"}
+    assert {row["state"] for row in recording.rows("review")} == {"pending", "approved", "rejected"}
     statuses = {"queued", "running", "completed", "failed", "cancelled"}
-    assert {row["status"] for row in recorded.rows("task")} == statuses
+    assert {row["status"] for row in recording.rows("task")} == statuses
     records = {"accepted", "approved", "commit", "ended", "erase", "recovery", "rejected", "review", "token"}
-    assert {row["kind"] for row in recorded.rows("record")} == records
-    assert {row["type"] for row in recorded.rows("event")} == {"memory_changed", "task"}
-    assert recorded.rows("forgotten")
-    waiting = recorded.reviews().values()
+    assert {row["kind"] for row in recording.rows("record")} == records
+    assert {row["type"] for row in recording.rows("event")} == {"memory_changed", "task"}
+    assert recording.rows("forgotten")
+    waiting = recording.reviews().values()
     assert all(any(each[part] for each in waiting) for part in ("texts", "removals", "claims"))
 
 
-def test_migration_keeps_copy_of_old_ledger(open_memory, recorded, old):
+def test_migration_keeps_copy_of_old_ledger(open_memory, recording, old):
     open_memory()
     (copy,) = (old.home / "state").glob("ledger.db.version-*")
     with closing(sqlite3.connect(copy)) as found:
-        assert found.execute("PRAGMA user_version").fetchone() == (recorded.version,)
+        assert found.execute("PRAGMA user_version").fetchone() == (recording.version,)
         for table in ("change_set", "change", "provenance", "review", "forgotten", "record", "head", "token"):
             rows = Counter(found.execute(f"SELECT * FROM {table}"))
-            assert rows == Counter(tuple(row.values()) for row in recorded.rows(table)), table
+            assert rows == Counter(tuple(row.values()) for row in recording.rows(table)), table
 
 
-def test_old_history_is_complete_per_memory_and_path(open_memory, recorded, old):
+def test_old_history_is_complete_per_memory_and_path(open_memory, recording, old):
     memory = open_memory()
-    expected = expected_steps(recorded, *HERE)
+    expected = expected_steps(recording, *HERE)
     assert read_steps(memory) == expected
     for path in {path for _, path, *_ in expected if "erased" not in path}:
         assert read_steps(memory, path) == [each for each in expected if each[1] == path], path
-    assert read_steps(open_memory(roots=old.other)) == expected_steps(recorded, *OTHER)
+    assert read_steps(open_memory(roots=old.other)) == expected_steps(recording, *OTHER)
 
 
-def test_old_versions_are_shown_as_committed(open_memory, recorded):
+def test_old_versions_are_shown_as_committed(open_memory, recording):
     memory, counts = open_memory(), Counter()
-    for commit, change in recorded.changes(*HERE):
+    for commit, change in recording.changes(*HERE):
         is_erased = "erased" in {change["before_digest"], change["after_digest"]}
         counts["erased" if is_erased else "removed" if change["after"] is None else "kept"] += 1
         if not is_erased:
@@ -160,16 +160,16 @@ def test_old_erased_entries_are_still_erased(open_memory, old):
         raised(Erased, memory.undo, task)
 
 
-def test_why_reports_old_provenance_of_every_file(open_memory, recorded, old):
+def test_why_reports_old_provenance_of_every_file(open_memory, recording, old):
     memory, states = open_memory(), Counter()
     last = {
         change["path"]: (commit, change)
-        for commit, change in recorded.changes(*HERE)
+        for commit, change in recording.changes(*HERE)
         if "erased" not in change["rel"]
     }
     files = {f"user/{rel}": data for rel, data in old.files("user").items()}
     files |= {f"project/{rel}": data for rel, data in old.files("project of work").items()}
-    sources = {(row["rel"], row["digest"]): row for row in recorded.rows("provenance")}
+    sources = {(row["rel"], row["digest"]): row for row in recording.rows("provenance")}
     for path in {*last, *files}:
         why = memory.why(path)
         states[why.state] += 1
@@ -186,15 +186,17 @@ def test_why_reports_old_provenance_of_every_file(open_memory, recorded, old):
             provenance = (why.request_trust, why.task, why.decided_by, why.policy)
             assert provenance == (source["trust"], source["task"], source["decided_by"], source["policy"])
             assert (why.trust, why.at) == (source["trust"], source["at"])
-            (of_task,) = {row["fact"] for row in recorded.rows("change_set") if row["task"] == source["task"]}
+            (of_task,) = {
+                row["fact"] for row in recording.rows("change_set") if row["task"] == source["task"]
+            }
             assert why.fact == of_task
         else:
             assert why.task == commit["task"]
     assert set(states) == {"committed", "edited", "foreign", "removed", "missing"}
 
 
-def test_audit_chain_of_old_ledger_is_intact_and_continues(open_memory, recorded, old, run_json):
-    records = recorded.rows("record")
+def test_audit_chain_of_old_ledger_is_intact_and_continues(open_memory, recording, old, run_json):
+    records = recording.rows("record")
     head = old.base / "head"
     head.write_text(f"{records[-1]['seq']}:{records[-1]['mac'].hex()}\n")
     open_memory()
@@ -212,8 +214,8 @@ def test_audit_chain_of_old_ledger_is_intact_and_continues(open_memory, recorded
 # -- pending reviews -----------------------------------------------------------------------------------
 
 
-def test_pending_reviews_are_listed_with_text_and_reasons(open_memory, recorded, run_json):
-    memory, waiting = open_memory(), recorded.reviews()
+def test_pending_reviews_are_listed_with_text_and_reasons(open_memory, recording, run_json):
+    memory, waiting = open_memory(), recording.reviews()
     here = {each: row for each, row in waiting.items() if set(row["roots"].values()) <= set(HERE)}
     document = run_json("review", "list")
     assert document["elsewhere"] == len(waiting) - len(here) > 0
@@ -233,22 +235,22 @@ def test_pending_reviews_are_listed_with_text_and_reasons(open_memory, recorded,
         assert all(any(line.startswith(f"depends on {path}: ") for line in lines) for path in row["claims"])
 
 
-def test_pending_reviews_normalize_claim_paths(open_memory, recorded, old):
+def test_pending_reviews_normalize_claim_paths(open_memory, recording, old):
     """Old workers wrote paths of claims as `/user/x.md` or `/memories/user/x.md`."""
     with closing(sqlite3.connect(old.home / "state" / "ledger.db")) as ledger:
-        for review, row in recorded.reviews().items():
+        for review, row in recording.reviews().items():
             proposal = json.loads(row["proposal"])
             for (path, *_), start in zip(proposal["claims"], cycle(("/", "/memories/", "")), strict=False):
                 row["proposal"] = row["proposal"].replace(f'["{path}"', f'["{start}{path}"')
             ledger.execute("UPDATE review SET proposal = ? WHERE id = ?", (row["proposal"], review))
         ledger.commit()
     waiting = {each.id: each for each in pending(open_memory().place.state)}
-    for review, row in recorded.reviews().items():
+    for review, row in recording.reviews().items():
         assert [each.path.text for each in waiting[review].change_set.claims] == row["claims"]
 
 
-def test_pending_review_is_approved_only_with_shown_digest(open_memory, recorded, old):
-    memory, waiting = open_memory(), recorded.reviews()
+def test_pending_review_is_approved_only_with_shown_digest(open_memory, recording, old):
+    memory, waiting = open_memory(), recording.reviews()
     reviews = [old.told["reviews"][name] for name in ("instructions", "scope", "lower trust", "of a lane")]
     for review in (*reviews, old.told["reviews"]["removal"]):
         row, review_shown = waiting[review], memory.review(review)
@@ -303,9 +305,9 @@ def test_review_of_changed_file_is_not_approved(open_memory, old):
 # -- interrupted commits -------------------------------------------------------------------------------
 
 
-def test_interrupted_commits_are_rolled_back_and_repeatable(open_memory, recorded, old):
-    interrupted = {commit["task"]: [] for commit, _ in recorded.changes(*HERE, *OTHER, done=False)}
-    for commit, change in recorded.changes(*HERE, *OTHER, done=False):
+def test_interrupted_commits_are_rolled_back_and_repeatable(open_memory, recording, old):
+    interrupted = {commit["task"]: [] for commit, _ in recording.changes(*HERE, *OTHER, done=False)}
+    for commit, change in recording.changes(*HERE, *OTHER, done=False):
         interrupted[commit["task"]].append((change["path"], change["before"]))
     assert (len(interrupted["half-applied"]), len(interrupted["all-applied"])) == (3, 1)
     for task, roots, names in (("half-applied", None, HERE), ("all-applied", old.other, OTHER)):
@@ -324,7 +326,7 @@ def test_interrupted_commits_are_rolled_back_and_repeatable(open_memory, recorde
     assert not (old.roots["other user"] / "half").exists()
 
 
-def test_committed_task_is_not_committed_twice(open_memory, recorded, old):
+def test_committed_task_is_not_committed_twice(open_memory, recording, old):
     memory = open_memory()
     before = read_steps(memory)
     repeated = [
@@ -334,11 +336,11 @@ def test_committed_task_is_not_committed_twice(open_memory, recorded, old):
         memory.dream(task_id="merged"),
     ]
     assert all(each.repeated for each in repeated)
-    (first,) = [change for commit, change in recorded.changes(*HERE) if commit["task"] == "dark"]
+    (first,) = [change for commit, change in recording.changes(*HERE) if commit["task"] == "dark"]
     assert repeated[0].files_touched == (first["path"],)
     assert read_steps(memory) == before
     other = open_memory(roots=old.other).remember("The other memory knows the tide table", task_id="other")
-    (notes,) = [row["notes"] for row in recorded.rows("change_set") if row["task"] == "other"]
+    (notes,) = [row["notes"] for row in recording.rows("change_set") if row["task"] == "other"]
     assert (other.repeated, [*other.notes]) == (True, json.loads(notes))
     assert other.notes
 
@@ -352,25 +354,25 @@ def test_task_with_pending_review_creates_no_second_review(open_memory, old):
 # -- undo and erase ------------------------------------------------------------------------------------
 
 
-def test_undo_restores_original_bytes(open_memory, recorded, old):
+def test_undo_restores_original_bytes(open_memory, recording, old):
     memory, approved = open_memory(), f"approve:{old.told['reviews']['approved']}"
     for task in ("light", "forgotten", "merged", "item", approved):
         memory.undo(task)
         files = {"user": old.files("user"), "project": old.files("project of work")}
-        for change in [change for commit, change in recorded.changes(*HERE) if commit["task"] == task]:
+        for change in [change for commit, change in recording.changes(*HERE) if commit["task"] == task]:
             assert files[change["scope"]].get(change["rel"]) == change["before"], task
     raised(AlreadyUndone, memory.undo, "taken-back")
     raised(AlreadyUndone, memory.undo, f"approve:{old.told['reviews']['approved, undone']}")
-    (edit, *_) = [row["task"] for row in recorded.rows("change_set") if row["kind"] == "edit"]
+    (edit, *_) = [row["task"] for row in recording.rows("change_set") if row["kind"] == "edit"]
     raised(UndoOverlap, memory.undo, edit)  # Its files were changed manually and by a later task.
     raised(NotFound, memory.undo, "half-applied")
     memory.undo("undone")  # The undo of this task was undone.
 
 
-def test_erase_removes_every_trace(open_memory, recorded, old, run_json):
+def test_erase_removes_every_trace(open_memory, recording, old, run_json):
     open_memory().close()
     drinks, letters = "user/drinks.md", "project/the-letter-box-is-emptied-at-five.md"
-    waiting = recorded.reviews()[old.told["reviews"]["external"]]
+    waiting = recording.reviews()[old.told["reviews"]["external"]]
     ((path, text),) = waiting["texts"].items()
     texts = ("coffee after lunch", "tea in the morning", "letter box is emptied", "øresund-bridge")
     texts = (*texts, base64.b64encode(text).decode())
@@ -424,15 +426,15 @@ def has_all_members(old, new):
     return old == new
 
 
-def test_old_tokens_work_and_see_their_tasks(old, http, recorded, run_json):
+def test_old_tokens_work_and_see_their_tasks(old, http, recording, run_json):
     listed = {each["name"]: each for each in run_json("token", "list")["tokens"]}
-    daemon, tasks = http(), {row["id"]: row for row in recorded.rows("task")}
+    daemon, tasks = http(), {row["id"]: row for row in recording.rows("task")}
     for name, each in old.told["tokens"].items():
         answer = daemon.ask("GET", f"{BASE}/tasks", token=each["token"])
         assert (answer.status == 200) == (name in listed), name
         if name in listed:
             assert (listed[name]["trust"], listed[name]["clients"]) == (each["trust"], each["clients"])
-    assert set(listed) == {row["name"] for row in recorded.rows("token")}
+    assert set(listed) == {row["name"] for row in recording.rows("token")}
     assert daemon.token == old.told["token"]
     for task, row in tasks.items():
         if row["status"] in {"queued", "running"} or row["workspace"] != "work":
@@ -455,11 +457,11 @@ def test_old_tokens_work_and_see_their_tasks(old, http, recorded, run_json):
         assert document.get("error", {}).get("code") == error
 
 
-def test_queued_tasks_resume_and_committed_one_is_not_repeated(old, http, recorded, run_json):
+def test_queued_tasks_resume_and_committed_one_is_not_repeated(old, http, recording, run_json):
     lane = old.told["lane"]
     work, work2 = old.base / "work", old.base / "work2"
     daemon = http(workspaces=(work, work2))
-    commits = [change for commit, change in recorded.changes(*HERE) if commit["task"] == lane["committed"]]
+    commits = [change for commit, change in recording.changes(*HERE) if commit["task"] == lane["committed"]]
     with (
         Client(daemon.url, token=daemon.token, workspace=work) as here,
         Client(daemon.url, token=daemon.token, workspace=work2) as there,
@@ -475,8 +477,8 @@ def test_queued_tasks_resume_and_committed_one_is_not_repeated(old, http, record
 
 
 @pytest.mark.usefixtures("old")
-def test_old_events_are_streamed_from_the_start(http, recorded):
-    daemon, expected = http(), list(recorded.events("work", *HERE))
+def test_old_events_are_streamed_from_the_start(http, recording):
+    daemon, expected = http(), list(recording.events("work", *HERE))
     with daemon.follow(cursor=daemon.cursor(0)) as follower:
         found = [next(follower) for _ in expected]
     members = ("source", "kind", "status", "attempt", "code")

@@ -307,43 +307,43 @@ def test_unexpected_answer_raises_bad_answer(clock):
 
 
 @pytest.fixture
-def following(clock):
+def follower(clock):
     return Following(ClientCore(new_key=str, clock=clock, timeout=10), None)
 
 
-def test_event_stream_gives_up_after_call_timeout(clock, following):
+def test_event_stream_gives_up_after_call_timeout(clock, follower):
     busy = make_problem(503, "busy", after="5")
-    assert not following.answered(busy)
-    step = following.again()
+    assert not follower.answered(busy)
+    step = follower.again()
     assert (step.pause, step.afresh) == (5.0, False)
-    list(following.feed(b": \n\n"))
+    list(follower.feed(b": \n\n"))
     pauses = []
     for _ in range(8):
-        following.lost(GONE)
-        pauses.append(following.again().pause)
+        follower.lost(GONE)
+        pauses.append(follower.again().pause)
     assert pauses[:3] == [FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4]
     assert pauses[-1] == LAST_PAUSE
     for _ in range(4):
-        list(following.feed(b": \n\n"))
-        following.lost(GONE)
-        assert following.again().pause == FIRST_PAUSE
+        list(follower.feed(b": \n\n"))
+        follower.lost(GONE)
+        assert follower.again().pause == FIRST_PAUSE
         clock.advance(3)
     clock.advance(6.9)
-    following.lost(GONE)
+    follower.lost(GONE)
     clock.advance(0.1)
-    raised(errors.Unreachable, following.lost, GONE)
-    list(following.feed(b": \n\n"))
-    assert not following.answered(busy)
+    raised(errors.Unreachable, follower.lost, GONE)
+    list(follower.feed(b": \n\n"))
+    assert not follower.answered(busy)
     clock.advance(10)
-    raised(errors.Problem, following.answered, busy)
+    raised(errors.Problem, follower.answered, busy)
 
 
-def test_invalid_stream_or_event_raises_bad_answer(following):
-    assert following.answered(HttpReply(200, {"content-type": "text/event-stream; charset=utf-8"}, b""))
+def test_invalid_stream_or_event_raises_bad_answer(follower):
+    assert follower.answered(HttpReply(200, {"content-type": "text/event-stream; charset=utf-8"}, b""))
     for status, kind in ((200, "text/html"), (200, ""), (202, "text/event-stream"), (302, "text/plain")):
-        raised(errors.BadAnswer, following.answered, HttpReply(status, {"content-type": kind}, b""))
+        raised(errors.BadAnswer, follower.answered, HttpReply(status, {"content-type": kind}, b""))
     for data in ("no JSON", "[" * 100_000, "[]", '{"type": "task"}'):
-        raised(errors.BadAnswer, list, following.feed(f"data: {data}\n\n".encode()))
+        raised(errors.BadAnswer, list, follower.feed(f"data: {data}\n\n".encode()))
 
 
 STREAM = (
