@@ -22,11 +22,11 @@ WITHOUT_WORKSPACE = {
 class Muniment(Commands):
     """Runs commands. If `bound`, it adds the roots and the workspace to the commands that accept them."""
 
-    def __init__(self, base, roots, *prefix):
-        self.base, self.roots, self.prefix = base, roots, prefix
+    def __init__(self, base, roots, *begin):
+        self.base, self.roots, self.begin = base, roots, begin
 
     def __call__(self, *arguments, stdin=None, bound=True, **environment):
-        line = [*self.prefix, *map(str, arguments)]
+        line = [*self.begin, *map(str, arguments)]
         if bound and line[0] not in WITHOUT_WORKSPACE:
             (self.base / "workspace").mkdir(exist_ok=True)
             line += [f"--root={scope}={path}" for scope, path in self.roots.items()]

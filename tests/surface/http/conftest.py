@@ -1,9 +1,9 @@
-"""Running for the tests: shared ones for tests that do them unchanged, separate ones for the others.
+"""Daemons for the tests: shared ones for tests that leave them unchanged, separate ones for the others.
 
-`daemon` is shared by the tests of a file: they may add tasks and tokens, and must tolerate those of
+`daemon` is shared by the tests of a file: they may add tasks and tokens to it, and must tolerate those of
 others.
 `quiet` is also shared, never has a task, and logs no defect. A test that stops, blocks or fills a daemon uses
-`alone`, `scripted`, or if a process is required, `start_daemon`.
+`alone`, `scripted`, or, if a process is required, `start_daemon`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kit.server.process import HeldModel, policy_file, serving
 from kit.server.raw import running
 
 PAGES = ("https://app.example", "HTTP://Pages.Example:8080", "https://usual.example:443", "http://[::1]:3000")
-"""Origins that may call `quiet`, in the spelling of an operator."""
+"""Origins of pages that may call `quiet`, as an operator wrote them."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def _quiet_daemon(tmp_path_factory):
 
 @pytest.fixture
 def quiet(_quiet_daemon):
-    """Check after each attack that the idle answers, is intact, has no leftovers and no tasks."""
+    """Check after each attack that the daemon answers, is intact, has no leftovers and no tasks."""
     _quiet_daemon.until(lambda: _quiet_daemon.connections() == 0)
     before = descriptors()
     yield _quiet_daemon
@@ -69,14 +69,14 @@ def scripted(tmp_path, model, opened):
 
 @pytest.fixture
 def held(scripted, model):
-    """Start such the same daemon with a blocked model."""
+    """Start such a daemon with a blocked model."""
     model.hold()
     return scripted
 
 
 @pytest.fixture
 def start_daemon(tmp_path_factory, opened):
-    """Start a function programs with temporary homes: `start_daemon(*flags)`."""
+    """Start daemons as programs with temporary homes: `start_daemon(*flags)`."""
     return lambda *flags: opened.enter_context(serving(tmp_path_factory.mktemp("d"), *flags))
 
 
