@@ -1,10 +1,10 @@
-"""Switching a control off: by the tests, in our own modules, for as long as a block lasts.
+"""Switch a control off in the tests: replace it in the modules of Muniment for the duration of a block.
 
-A control is a function that replaces something in `muniment` by what would stand there without the control.
-`switched_off` applies it in this process and, where it says so, in every zygote that is started meanwhile,
-and so in the workers. The product knows nothing of this: it has no switch.
+A control is a function that replaces an object of `muniment` with the code that would run without the
+control. `switch_off` applies it in this process and, if the control requires it, in every zygote that starts
+meanwhile, and so in the workers. The product has no such switch.
 
-Only the standard library is imported here, since a zygote imports this file, too.
+Imports only the standard library, because a zygote also imports this file.
 """
 
 import importlib
@@ -27,75 +27,75 @@ class Patches:
         self._undo, self.modules = [], set()
 
     def put(self, target, replacement):
-        """Replace `module:attribute.attribute` of a module below `muniment`, or of another, as `=module`.
+        """Replace `module:attribute.attribute` of a module of `muniment`, or of another one with `=module`.
 
-        With a `*` before, it is replaced in every module that imported it, too, those of tests included.
+        With a leading `*`, replace it also in every module that imported it, including tests.
         """
-        owner, name, real = _found(target)
+        owner, name, real = _find(target)
         self.modules.add(target.lstrip("*").partition(":")[0])
         if target[0] == "*":
-            self._everywhere(name, real, replacement)
+            self._put_everywhere(name, real, replacement)
             return
-        is_own = name in vars(owner)  # Else a class has it from the one above.
+        is_own = name in vars(owner)  # Otherwise a class inherits it.
         self._undo.append(partial(setattr, owner, name, real) if is_own else partial(delattr, owner, name))
         setattr(owner, name, replacement)
 
     def wrap(self, target, make):
-        """Replace an object by what `make` makes of the real one."""
-        owner, name, _ = _found(target)
+        """Replace an object with the result of `make` for the real one."""
+        owner, name, _ = _find(target)
         self.put(target, make(getattr(owner, name)))
 
-    def _everywhere(self, name, real, replacement):
+    def _put_everywhere(self, name, real, replacement):
         for module in list(sys.modules.values()):
             if getattr(module, "__dict__", {}).get(name) is real:
                 self._undo.append(partial(setattr, module, name, real))
                 setattr(module, name, replacement)
 
-    def item(self, mapping, key, value):
+    def put_item(self, mapping, key, value):
         """Replace one item of a mapping."""
         real = mapping[key]
         self._undo.append(lambda: mapping.__setitem__(key, real))
         mapping[key] = value
 
-    def then(self, undo):
-        """Have something else put back, too."""
+    def add_undo(self, undo):
+        """Add another undo function."""
         self._undo.append(undo)
 
-    def also(self, *names):
-        """Go without other controls as well."""
+    def disable(self, *names):
+        """Also switch off other controls."""
         for name in names:
-            controls()[name].off(self)
+            load_controls()[name].off(self)
 
     def undo(self):
-        """Put everything back."""
+        """Undo all replacements."""
         while self._undo:
             self._undo.pop()()
 
 
-def _found(target):
+def _find(target):
     module, _, attributes = target.lstrip("*").partition(":")
     *path, name = attributes.split(".")
     owner = importlib.import_module(module[1:] if module[0] == "=" else f"muniment.{module}")
     for step in path:
         owner = getattr(owner, step)
-    # From a class as it stands there: a static method must not come back as a plain function.
+    # Read it statically from a class: a static method must not become a plain function.
     return owner, name, inspect.getattr_static(owner, name)
 
 
 @dataclass(frozen=True)
 class Control:
-    """Something that stops an attack, and how to go without it.
+    """A mechanism that stops an attack, and the way to disable it.
 
     Attributes:
-        what: in a line, what is no longer done.
-        in_workers: whether zygotes go without it, too.
-        hangs_after: seconds after which a test without it has failed, since it waits or works without end;
-            None: it does not, and one that takes long shows nothing.
+        effect: in one line, the behavior without it.
+        in_workers: whether zygotes run without it, too.
+        hangs_after: seconds after which a test without it counts as failed, because it waits or
+            works forever; None: it does not hang, and a slow test proves nothing.
     """
 
     name: str
     off: Callable[[Patches], None]
-    what: str
+    effect: str
     in_workers: bool
     hangs_after: float | None
 
@@ -105,24 +105,24 @@ _off = []
 
 
 def control(*, in_workers=False, hangs_after=None):
-    """Make a function a control of its name. Its docstring says in a line what is no longer done."""
+    """Register a function as the control of its name; its docstring states the effect in one line."""
 
     def register(off):
-        what = (off.__doc__ or "").strip()
-        if not what or "\n" in what or off.__name__ in _CONTROLS:
-            raise ValueError(f"{off.__name__} says in one line what is not done, under its own name")
-        _CONTROLS[off.__name__] = Control(off.__name__, off, what, in_workers, hangs_after)
+        effect = (off.__doc__ or "").strip()
+        if not effect or "\n" in effect or off.__name__ in _CONTROLS:
+            raise ValueError(f"{off.__name__} needs a docstring of one line and a unique name")
+        _CONTROLS[off.__name__] = Control(off.__name__, off, effect, in_workers, hangs_after)
         return off
 
     return register
 
 
-def table(rows, **terms):
-    """Make controls that replace single objects: what is no longer done, and by what they are replaced.
+def add_controls(rows, **options):
+    """Register controls that replace single objects, each with its effect and replacements.
 
-    Objects are named as for `Patches.put`. In the place of all may stand a function of the patches.
+    Objects are named as for `Patches.put`. A function of the patches may take the place of the replacements.
     """
-    for name, (what, replaced) in rows.items():
+    for name, (effect, replaced) in rows.items():
 
         def off(patches, replaced=replaced):
             if callable(replaced):
@@ -131,82 +131,82 @@ def table(rows, **terms):
             for target, replacement in replaced.items():
                 patches.put(target, replacement)
 
-        off.__name__, off.__doc__ = name, what
-        control(**terms)(off)
+        off.__name__, off.__doc__ = name, effect
+        control(**options)(off)
 
 
-def instead(target, **terms):
-    """Make a control of a function that takes the place of `target`, which is named as in a `table`."""
+def replace_target(target, **options):
+    """Register a function that replaces `target`, which is named as for `Patches.put`."""
 
     def register(function):
-        table({function.__name__: (function.__doc__ or "", {target: function})}, **terms)
+        add_controls({function.__name__: (function.__doc__ or "", {target: function})}, **options)
         return function
 
     return register
 
 
-def around(target, **terms):
-    """Like `instead`, of a function that is given the real one first."""
+def wrap_target(target, **options):
+    """Register a function that replaces `target` and receives the real one as its first argument."""
 
     def register(function):
         def make(real):
-            return lambda *args, **named: function(real, *args, **named)
+            return lambda *args, **kwargs: function(real, *args, **kwargs)
 
         def off(patches):
             patches.wrap(target, make)
 
         off.__name__, off.__doc__ = function.__name__, function.__doc__
-        return control(**terms)(off)
+        return control(**options)(off)
 
     return register
 
 
-def none(*_, **__):
-    """Do nothing, and find nothing."""
+def do_nothing(*_, **__):
+    """Return None."""
 
 
-def true(*_, **__):
-    """Yes."""
+def return_true(*_, **__):
+    """Return True."""
     return True
 
 
-def false(*_, **__):
-    """No."""
+def return_false(*_, **__):
+    """Return False."""
     return False
 
 
-def same(value, *_):
-    """What was given, as it is."""
+def return_argument(value, *_):
+    """Return the first argument."""
     return value
 
 
-def nothing(*_, **__):
-    """An empty answer."""
+def return_empty(*_, **__):
+    """Return an empty tuple."""
     return ()
 
 
 @cache
-def controls():
-    """All of them, by name."""
-    for area in sorted(Path(__file__).with_name("without").glob("*.py")):
-        importlib.import_module(f"threats.without.{area.stem}")
+def load_controls():
+    """Load all controls by name."""
+    for module_path in sorted(Path(__file__).with_name("without").glob("*.py")):
+        importlib.import_module(f"threats.without.{module_path.stem}")
     return _CONTROLS
 
 
 @contextmanager
-def switched_off(name):
-    """Go without a control inside the block."""
+def switch_off(name):
+    """Switch a control off inside the block."""
     from muniment.sandbox.fence import pool
 
     _import_all()
-    chosen, patches, own = controls()[name], Patches(), None
+    chosen, patches, own = load_controls()[name], Patches(), None
     if chosen.in_workers:
         patches.put("sandbox.fence.pool:_CODE", source_for_children(name) + pool._CODE)
     _off.append(name)
     try:
         chosen.off(patches)
         if chosen.in_workers or any(each.startswith("sandbox.fence.") for each in patches.modules):
-            own = pool.Zygote()  # Else that of this process serves, which to start takes half a second.
+            own = pool.Zygote()  # Otherwise reuse the zygote of this process.
             patches.put("sandbox.fence.pool:_SHARED", own)
         yield
     finally:
@@ -218,7 +218,7 @@ def switched_off(name):
 
 @cache
 def _import_all():
-    """Load every module of ours: one loaded later would keep what it imports while a control is off."""
+    """Import every module of Muniment: a later import would keep replaced objects."""
     import muniment
 
     for module in pkgutil.walk_packages(muniment.__path__, "muniment."):
@@ -227,13 +227,13 @@ def _import_all():
 
 
 def source_for_children(name=None):
-    """Python source that makes another process go without what this one goes without; usually empty.
+    """Return Python source that switches the same controls off in another process; usually empty.
 
     Args:
-        name: a control; None: those that are off now.
+        name: a control; None: the ones that are off now.
     """
     names = _off if name is None else [name]
-    # Nothing of this may be left behind where a test looks at what the process holds.
+    # Tests inspect the memory of the process, so this code must leave nothing in it.
     return "".join(
         f"import sys; sys.path.extend(sys.argv[3:]); sys.path.append({TESTS!r})\n"
         f"from threats.switches import switch_off_for_good; switch_off_for_good({each!r})\n"
@@ -243,7 +243,7 @@ def source_for_children(name=None):
 
 
 def switch_off_for_good(name):
-    """Go without a control for the rest of this process, and forget these modules."""
-    controls()[name].off(Patches())
+    """Switch a control off for the rest of this process, and unload these modules."""
+    load_controls()[name].off(Patches())
     for module in [each for each in sys.modules if each.split(".")[0] == "threats"]:
         del sys.modules[module]

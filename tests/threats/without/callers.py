@@ -1,10 +1,10 @@
-"""What the kernel asks of its callers in the process, not asked."""
+"""Switch off checks of the kernel for its callers inside the process."""
 
-from threats.switches import instead, none, same, table
+from threats.switches import add_controls, do_nothing, replace_target, return_argument
 
 
-def by_either_verb(change, knows, decider):
-    """As it was once: bytes come back to wherever somebody may write."""
+def may_restore_by_any_verb(change, knows, decider):
+    """Allow to restore content wherever a policy allows any write."""
     from muniment.kernel.change import digest
     from muniment.kernel.names import Verb
 
@@ -12,43 +12,44 @@ def by_either_verb(change, knows, decider):
     return allowed and (change.before is None or knows(change.path, digest(change.before)))
 
 
-def dropping(directory, _name, aside, _states, **_):
-    """What is under a temporary name may be a peer's, and is dropped."""
-    directory._unlink(aside)
+def drop_temporary(directory, _name, temporary, _states, **_):
+    """Remove a temporary file, although it may belong to a peer."""
+    directory._unlink(temporary)
 
 
-def naming(directory, name, aside, states, **_):
-    """What is under a temporary name gets the name of the change, whatever that changes."""
+def name_temporary(directory, name, temporary, states, **_):
+    """Give a temporary file the name of the change, whether it belongs to it or not."""
     from muniment.kernel import land
 
-    if land._found(directory, aside) is not None and land._found(directory, name) == states[2]:
-        land._put(directory, name, land.Staged(aside, ""), states[2])
+    if land._found(directory, temporary) is not None and land._found(directory, name) == states[2]:
+        land._put(directory, name, land.Staged(temporary, ""), states[2])
 
 
 # fmt: off
-table({
-    "locks_sealed": ("What maps scopes to roots passes for their locks.", {"*kernel.land:check_held": none}),
-    "judged_under_locks": ("What was judged for other roots, or under other locks, lands.", {
-        "*kernel.land:check_landable": none}),
-    "begun_when_landable": ("The journal is told of it before anybody looks whether it may be landed.", {
-        "kernel.write:check_landable": none}),
-    "plain_names": ("A name may be of a class that says something else later.", {
+add_controls({
+    "locks_sealed": ("Any mapping of scopes to roots passes for their locks.", {
+        "*kernel.land:check_held": do_nothing}),
+    "judged_under_locks": ("A change set is written that was judged for other roots or under other locks.", {
+        "*kernel.land:check_landable": do_nothing}),
+    "begun_when_landable": ("The journal records a change set before the check whether it can be written.", {
+        "kernel.write:check_landable": do_nothing}),
+    "plain_names": ("A name may be an instance of a class that changes its value later.", {
         "*kernel.root:leaf": lambda name: name.encode("utf-8", "surrogateescape")}),
-    "verb_taken_back": ("Recovery asks whether anything may be done at a path.", {
-        "kernel.write:_may_return": by_either_verb}),
-    "own_changes": ("What is judged is what was handed in, and what is handed out is what is landed.", {
-        "kernel.change:replace": same}),
-    "displaced_whole": ("A recovery gives a name to whatever is under its temporary names.", {
-        "kernel.land:_empty": naming}),
-    "displaced_kept": ("A recovery drops whatever is under its temporary names.", {
-        "kernel.land:_empty": dropping}),
+    "verb_taken_back": ("Recovery checks whether any write is allowed at a path.", {
+        "kernel.write:_may_return": may_restore_by_any_verb}),
+    "own_changes": ("The judged change objects are the ones of the caller.", {
+        "kernel.change:replace": return_argument}),
+    "displaced_whole": ("A recovery gives its name to any temporary file.", {
+        "kernel.land:_empty": name_temporary}),
+    "displaced_kept": ("A recovery removes any temporary file.", {
+        "kernel.land:_empty": drop_temporary}),
 })
 # fmt: on
 
 
-@instead("*kernel.land:generated")
+@replace_target("*kernel.land:generated")
 def generated_once(files):
-    """What is generated is read again once it was looked at."""
+    """Generated files are read again after the check."""
     from muniment.kernel import change
 
     list(files)

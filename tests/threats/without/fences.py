@@ -1,45 +1,48 @@
-"""The kernel fence, without single layers of it, and without what tells whether they hold."""
+"""Switch off single layers of the kernel fence, and the checks of these layers."""
 
 from functools import partial
 
 from muniment.sandbox.fence import layers
-from threats.switches import control, none, table
+from threats.switches import add_controls, control, do_nothing
 
 # fmt: off
-table({
-    "kernel_asked": ("The broker believes what a worker says of its own fence.", {
-        "sandbox.fence.evidence:_WITNESSED": {}, "sandbox.fence.evidence:_FILTERS": "asked by nobody"}),
+add_controls({
+    "kernel_asked": ("The broker trusts the worker's report about its own fence.", {
+        "sandbox.fence.evidence:_WITNESSED": {}, "sandbox.fence.evidence:_FILTERS": "unused"}),
 })
 # fmt: on
 
 
-def _no(names, off):
-    """Workers do not put up these layers, and say that they did; nobody asks the kernel."""
+def _remove_layers(names, off):
+    """Let workers report these layers without applying them, and skip the check of the kernel."""
     from muniment.names import FenceLayer as Layer
 
     for name in names.split():
-        off.item(layers.STEPS, Layer(name), lambda _grounds: None)
-    off.also("kernel_asked")
+        off.put_item(layers.STEPS, Layer(name), lambda _grounds: None)
+    off.disable("kernel_asked")
 
 
 # fmt: off
-table({
-    "tried_layers": ("A layer holds if the kernel did not complain.", {"sandbox.fence.layers:_expect": none}),
-    "landlock": ("Workers are not restricted by Landlock, and say that they are.", partial(_no, "landlock")),
-    "seccomp": ("Workers have no filter for system calls, and say that they have.", partial(_no, "seccomp")),
-    "great_layers": ("Workers have neither Landlock nor a filter, and say that they have.", (
-        partial(_no, "landlock seccomp"))),
-    "fence_limits": ("Workers may use up what they like, and say that they may not.", partial(_no, "limits")),
+add_controls({
+    "tried_layers": ("A layer counts as applied if the kernel reported no error.", {
+        "sandbox.fence.layers:_expect": do_nothing}),
+    "landlock": ("Workers report Landlock without applying it.", partial(_remove_layers, "landlock")),
+    "seccomp": ("Workers report a system call filter without applying it.",
+        partial(_remove_layers, "seccomp")),
+    "great_layers": ("Workers report Landlock and a filter without applying them.", (
+        partial(_remove_layers, "landlock seccomp"))),
+    "fence_limits": ("Workers report resource limits without applying them.",
+        partial(_remove_layers, "limits")),
 }, in_workers=True)
 # fmt: on
 
 
 @control(in_workers=True)
 def reported_layers(off):
-    """A worker keeps quiet about the layers that it could not have."""
+    """A worker does not report missing layers."""
 
     off.wrap("sandbox.fence.layers:put_up", lambda real: lambda roots: real(roots) and {})
-    off.also("kernel_asked")
+    off.disable("kernel_asked")
 
 
 @control()
@@ -55,7 +58,7 @@ def links_confined(off):
 
 @control()
 def both_names(off):
-    """A policy is asked about a path as it is written, and not about where its links lead."""
+    """A policy decides about the written path, and not about the target of its links."""
 
     off.wrap(
         "sandbox.tools.workbench:_check",

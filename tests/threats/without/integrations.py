@@ -1,21 +1,21 @@
-"""The memory behind the tools of others, without what keeps words in their place."""
+"""Switch off checks of the memory tools for other programs."""
 
-from threats.switches import table
+from threats.switches import add_controls
 
 
-def _of_whoever_asks(trust, _kept):
+def _trust_of_caller(trust, _old_trust):
     from muniment.store.trust import constant
 
     return constant(trust)
 
 
 # fmt: off
-table({
-    "bodies_only": ("What a program writes may begin with front matter.", {
+add_controls({
+    "bodies_only": ("A program may write front matter.", {
         "*operations.entries:with_front": lambda body, _keys=None: body}),
-    "kept_trust": ("Words that get another name are whose who gives it.", {
-        "operations.entries:_ruling": _of_whoever_asks}),
-    "viewed_trust": ("What a model writes does not hang on what it viewed.", {
+    "kept_trust": ("A renamed text gets the trust of the caller.", {
+        "operations.entries:_ruling": _trust_of_caller}),
+    "viewed_trust": ("The trust of a model's text does not depend on the files that it viewed.", {
         "integrations.anthropic:MemoriesDirectory._read": lambda self, path: self._entries.read(path)}),
 })
 # fmt: on

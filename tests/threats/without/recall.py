@@ -1,40 +1,40 @@
-"""Without what keeps recalled text from being more than data."""
+"""Switch off the mechanisms that keep recalled text data."""
 
 import json
 
-from threats.switches import instead, none, table, true
+from threats.switches import add_controls, do_nothing, replace_target, return_true
 
 # fmt: off
-table({
-    "external_cap": ("Entries of strangers may be all of an answer.", {"recall.shelf:MAX_EXTERNAL": 1000}),
-    "newer_of_less_trust": ("What was written later stands before what is trusted more.", {
+add_controls({
+    "external_cap": ("All entries of an answer may be external.", {"recall.shelf:MAX_EXTERNAL": 1000}),
+    "newer_of_less_trust": ("A newer entry precedes a more trusted one.", {
         "recall.search:_may_precede": lambda *_: True}),
-    "recall_gates": ("What is read for a recall is shown, whatever it says and to whom.", {
-        "recall.reading:gate_of": none}),
-    "meaning_policy": ("What the policy hides comes, if it means what is asked.", {
-        "recall.shelf:Shelf.accepts": true}),
-    "meaning_gates": ("What is held has a vector, and comes if it means what is asked.", {
-        "*content.admission:held_for": none, "recall.reading:gate_of": none}),
-    "meaning_expiry": ("What has expired comes, if it means what is asked.", {
+    "recall_gates": ("Recall shows entries without a check of their text.", {
+        "recall.reading:gate_of": do_nothing}),
+    "meaning_policy": ("Search by meaning finds entries that the policy hides.", {
+        "recall.shelf:Shelf.accepts": return_true}),
+    "meaning_gates": ("Search by meaning finds withheld entries.", {
+        "*content.admission:held_for": do_nothing, "recall.reading:gate_of": do_nothing}),
+    "meaning_expiry": ("Search by meaning finds expired entries.", {
         "recall.meaning:shown": lambda wanted: (json.dumps(list(wanted.roots)), "", "[]")}),
-    "related_policy": ("A run is shown what its policy hides, if it is like the fact.", {
-        "recall.shelf:Shelf.accepts": true}),
-    "related_gates": ("A run is shown what addresses it, or holds what nobody sees.", {
-        "*content.admission:held_for": none, "recall.reading:gate_of": none}),
-    "related_trust": ("A run is shown what anybody wrote, if it is like the fact.", {
-        "operations.related:_may_speak": true}),
-    "related_claims": ("A run does not rest on what it was shown before it began.", {
-        "sandbox.tools.overlay:Overlay.claim": none,
+    "related_policy": ("A run sees related entries that its policy hides.", {
+        "recall.shelf:Shelf.accepts": return_true}),
+    "related_gates": ("A run sees related entries that a gate withholds.", {
+        "*content.admission:held_for": do_nothing, "recall.reading:gate_of": do_nothing}),
+    "related_trust": ("A run sees related entries of any trust.", {
+        "operations.related:_may_speak": return_true}),
+    "related_claims": ("A run makes no claim on the related entries that it saw.", {
+        "sandbox.tools.overlay:Overlay.claim": do_nothing,
         "sandbox.sandbox:Sandbox._change_set": lambda self: self._bench.change_set()}),
-    "related_expiry": ("A run is shown what has expired.", {
+    "related_expiry": ("A run sees expired related entries.", {
         "recall.search:shown": lambda wanted: (json.dumps(list(wanted.roots)), "", "[]")}),
 })
 # fmt: on
 
 
-@instead("*recall.block:system_block_of")
+@replace_target("*recall.block:system_block_of")
 def owner_in_system_prompts(entries, *_budget_count_and_weight):
-    """What anybody said may stand in a system prompt."""
+    """Text of any trust may be in a system prompt."""
     from muniment.types import Recalled
 
     return Recalled(entries=tuple(entries), text="\n".join(each.text for each in entries))

@@ -1,48 +1,51 @@
-"""The run and its model, without what bounds them."""
+"""Switch off the limits of runs and models."""
 
 import json
 import unicodedata
 
-from threats.switches import around, control, none, table, true
+from threats.switches import add_controls, control, do_nothing, return_true, wrap_target
 
 # fmt: off
-table({
-    "counted_turns": ("A run may take as many turns as it likes.", {"agent.model:Budget.spend_turn": true}),
-    "counted_calls": ("A run may make as many tool calls as it likes.", {
-        "agent.model:Budget.spend_call": true}),
-    "kept_deadline": ("Nobody looks at the clock.", {"agent.model:Budget.check": none}),
-    "final_text_only": ("A run commits however it ended.", {"operations.remember:_raise_unless_final": none}),
-    "real_escapes": ("Every path that was denied counts as a typo.", {
-        "operations.remember:find_escape": none}),
-    "kept_statements": ("A model may drop what an entry says.", {
+add_controls({
+    "counted_turns": ("The number of turns is unlimited.", {"agent.model:Budget.spend_turn": return_true}),
+    "counted_calls": ("The number of tool calls is unlimited.", {
+        "agent.model:Budget.spend_call": return_true}),
+    "kept_deadline": ("A run has no deadline.", {"agent.model:Budget.check": do_nothing}),
+    "final_text_only": ("A run commits even without a final text.", {
+        "operations.remember:_raise_unless_final": do_nothing}),
+    "real_escapes": ("Every denied path counts as a typo.", {
+        "operations.remember:find_escape": do_nothing}),
+    "kept_statements": ("A model may drop statements of an entry.", {
         "operations.labels:FactWords.drops": lambda *_: False}),
-    "change_is_said": ("A fact may stand in the place of any entry about the same.", {
-        "operations.remember:supersedes": true, "operations.labels:supersedes": true}),
-    "fact_is_held": ("Whatever a model wrote counts as the fact.", {"operations.remember_job:holds": true}),
+    "change_is_said": ("A fact may replace any entry on the same subject.", {
+        "operations.remember:supersedes": return_true, "operations.labels:supersedes": return_true}),
+    "fact_is_held": ("Any text of a model counts as the fact.", {
+        "operations.remember_job:holds": return_true}),
     "known_tools": ("Any name is a tool.", {
         "*sandbox.tools.calls:check_tool": lambda tool: tool if isinstance(tool, str) else "ls"}),
-    "escape_ends_sandbox": ("A sandbox forgets the escapes that it saw.", {
-        "sandbox.sandbox:Sandbox._note_escape": none}),
-    "escape_ends_run": ("A run goes on whatever it was refused.", {"agent.runner:Runner._end_after": none}),
-    "random_fences": ("What stands around a text that is shown to a model can be guessed.", {
+    "escape_ends_sandbox": ("A sandbox forgets earlier escapes.", {
+        "sandbox.sandbox:Sandbox._note_escape": do_nothing}),
+    "escape_ends_run": ("A run continues after any denial.", {"agent.runner:Runner._end_after": do_nothing}),
+    "random_fences": ("The fence around a text for a model is predictable.", {
         "*content.markdown:fenced": lambda text, kind, _token: f"<<{kind} 0>>\n{text}\n<<end 0>>"}),
-    "quotations": ("A call that a model quotes is a call.", {
+    "quotations": ("A quoted call counts as a call.", {
         "agent.quotation:ShownTexts.holds_call": lambda *_: False,
         "agent.quotation:ShownTexts.holds": lambda *_: False}),
-    "counted_bytes": ("A run is shown as much as it asks for.", {
+    "counted_bytes": ("The size of tool results is unlimited.", {
         "sandbox.tools.workbench:Workbench._show": lambda _self, text: text}),
-    "late_commit": ("A commit begins however late it is.", {"kernel.cancel:Patience.check": none}),
-    "clean_handles": ("The worker of a clean run gets the roots all the same.", {
+    "late_commit": ("A commit may begin after its deadline.", {"kernel.cancel:Patience.check": do_nothing}),
+    "clean_handles": ("The worker of a clean run receives the roots.", {
         "sandbox.sandbox:Sandbox._scopes_to_open": lambda self: tuple(self._roots)}),
-    "exact_json": ("Arguments are whatever JSON makes of them.", {
+    "exact_json": ("Arguments are parsed by the lenient JSON decoder.", {
         "content.exact_json:_DECODER": json.JSONDecoder()}),
-    "streamed_marks": ("Text is normalised as it is, however many marks stand in a row.", {
-        "*kernel.normal_forms:overlong_run": none, "*kernel.normal_forms:normalised": unicodedata.normalize}),
-    "long_characters": ("Characters that stand for whole sentences are written out.", {
+    "streamed_marks": ("Text with long runs of combining marks is normalized.", {
+        "*kernel.normal_forms:overlong_run": do_nothing,
+        "*kernel.normal_forms:normalised": unicodedata.normalize}),
+    "long_characters": ("Characters that decompose into long texts are decomposed.", {
         "kernel.normal_forms:_LONGEST": "\x00"}),
 })
-table({
-    "answer_size": ("An answer of a model's server may have any size.", {
+add_controls({
+    "answer_size": ("An answer of a model server may have any size.", {
         "agent.openai:MAX_ANSWER_BYTES": 1 << 40}),
 }, hangs_after=4)
 # fmt: on
@@ -50,7 +53,7 @@ table({
 
 @control()
 def closed_arguments(off):
-    """Arguments are coerced, and unknown ones passed over."""
+    """Arguments are coerced, and unknown ones ignored."""
     from muniment.sandbox.tools import calls as arguments
     from threats.without.policies import relax
 
@@ -60,14 +63,14 @@ def closed_arguments(off):
 
 @control()
 def argument_sizes(off):
-    """An argument may be of any length."""
+    """An argument may have any length."""
     from muniment.sandbox.tools import calls as arguments
 
     for name in arguments._FIELD_CHARS:
-        off.item(arguments._FIELD_CHARS, name, 1 << 40)
+        off.put_item(arguments._FIELD_CHARS, name, 1 << 40)
 
 
-@around("agent.runner:offered_tools")
+@wrap_target("agent.runner:offered_tools")
 def offered_tools(real, _context):
     """Every run has every tool."""
     from muniment.names import ContextMode
@@ -75,45 +78,45 @@ def offered_tools(real, _context):
     return real(ContextMode.WORKSPACE)
 
 
-@around("sandbox.tools.overlay:Overlay.write")
+@wrap_target("sandbox.tools.overlay:Overlay.write")
 def overlay_only(real, self, path, content, base):
-    """What a tool writes goes to the disk at once."""
+    """A tool writes directly to the disk."""
     from pathlib import Path
 
     real(self, path, content, base)
     if (root := self._roots.get(path.scope)) is not None:
-        there = Path(f"/proc/self/fd/{root.fd}", path.rel)
-        there.parent.mkdir(parents=True, exist_ok=True)
-        there.write_bytes(content)
+        target = Path(f"/proc/self/fd/{root.fd}", path.rel)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
 
 
 @control()
 def one_address(off):
-    """The HTTP client heeds proxies and redirects, and sends what headers the library adds."""
+    """The HTTP client uses proxies, redirects and default headers."""
     import httpx2
 
-    class Following(httpx2.AsyncClient):
+    class FollowingClient(httpx2.AsyncClient):
         def __init__(self, **_):
             super().__init__(follow_redirects=True)
 
-    off.put("=httpx2:AsyncClient", Following)
+    off.put("=httpx2:AsyncClient", FollowingClient)
 
 
 @control()
 def certificates(off):
-    """Any certificate will do."""
+    """Any certificate is accepted."""
     import httpx2
 
-    class Trusting(httpx2.AsyncHTTPTransport):
+    class TrustingTransport(httpx2.AsyncHTTPTransport):
         def __init__(self, **terms):
             super().__init__(**{**terms, "verify": False})
 
-    off.put("=httpx2:AsyncHTTPTransport", Trusting)
+    off.put("=httpx2:AsyncHTTPTransport", TrustingTransport)
 
 
-@around("*settings:read_settings")
+@wrap_target("*settings:read_settings")
 def own_variables(real, environment, *given, **terms):
-    """The variables of other programs count as ours."""
+    """Variables of other programs are used."""
     others = {name: value for name, value in environment.items() if name.startswith("OPENAI_")}
-    ours = {f"MUNIMENT_{name.removeprefix('OPENAI_')}": value for name, value in others.items()}
-    return real({**ours, **environment}, *given, **terms)
+    own = {f"MUNIMENT_{name.removeprefix('OPENAI_')}": value for name, value in others.items()}
+    return real({**own, **environment}, *given, **terms)

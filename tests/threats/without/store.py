@@ -1,45 +1,53 @@
-"""Without what the store keeps of its own work."""
+"""Switch off checks of the store."""
 
 from unittest.mock import ANY
 
-from threats.switches import around, control, instead, none, nothing, table, true
+from threats.switches import (
+    add_controls,
+    control,
+    do_nothing,
+    replace_target,
+    return_empty,
+    return_true,
+    wrap_target,
+)
 
 # fmt: off
-table({
-    "kept_conflicts": ("An intent that ended with a conflict is forgotten, with the trust of its text.", {
-        "*store.ledger:keep_conflicts": none}),
-    "recovery": ("What an interrupted commit left stays as it is.", {"*kernel.land:_restore": none}),
-    "code_names": ("Titles and names are a run's own words.", {
+add_controls({
+    "kept_conflicts": ("A conflicting intent is deleted with the trust of its text.", {
+        "*store.ledger:keep_conflicts": do_nothing}),
+    "recovery": ("The remains of an interrupted commit stay.", {"*kernel.land:_restore": do_nothing}),
+    "code_names": ("A run chooses titles and names.", {
         "operations.labels:FactWords.rename": lambda _, change, __: change.path.rel,
         "operations.labels:FactWords.labelled": lambda _, after, __: after}),
-    "no_write_up": ("Any trust may replace and remove any other.", {
-        "store.commit:reasons_for_review": nothing}),
-    "claimed_files": ("A file is replaced whatever stands there.", {
-        "kernel._directory:Directory._require": none,
+    "no_write_up": ("Any author may replace and remove entries of any trust.", {
+        "store.commit:reasons_for_review": return_empty}),
+    "claimed_files": ("A file is replaced without a check of its content.", {
+        "kernel._directory:Directory._require": do_nothing,
         "kernel.commit:settle": lambda parts, _: (tuple(parts), ())}),
-    "kept_records": ("Nothing is put on record.", {"*store.audit:append": none}),
-    "held_files": ("Nobody looks at files that somebody else wrote.", {"store.trust:held_for": none}),
-    "low_labels": ("The index shows the words of entries of any trust.", {
+    "kept_records": ("No audit record is written.", {"*store.audit:append": do_nothing}),
+    "held_files": ("Files of other authors are not checked.", {"store.trust:held_for": do_nothing}),
+    "low_labels": ("The index shows labels of entries of any trust.", {
         "store.index:_label": lambda row: "held" if row.held else ""}),
-    "bound_approvals": ("An approval is of whatever has the id.", {
+    "bound_approvals": ("An approval applies to any content of the review.", {
         "store.review:Pending.digest": lambda *_: ANY}),
-    "marked_lines": ("The text of a review is shown as it is.", {
+    "marked_lines": ("The text of a review is shown unmarked.", {
         "store.review:_diff": lambda _before, after: after}),
-    "held_text": ("Text of others is looked at by no gate.", {"*content.admission:held_for": none}),
-    "overlaps": ("An undo does not ask what became of its files since.", {
-        "operations.review:_is_as_left": true,
+    "held_text": ("Text of other authors passes no gate.", {"*content.admission:held_for": do_nothing}),
+    "overlaps": ("An undo ignores later changes of its files.", {
+        "operations.review:_is_as_left": return_true,
         "kernel.commit:settle": lambda parts, _: (tuple(parts), ())}),
-    "one_review_a_task": ("Whatever a task proposes waits, each for itself.", {
+    "one_review_a_task": ("Every proposal of a task is a separate review.", {
         "store.review:_is_repeated": lambda *_: False}),
-    "capped_reviews": ("Any number of reviews may wait.", {"store.review:_check_caps": none}),
-    "waits_once": ("Nobody asks whether a task waits already.", {"operations.job:waiting_of": none}),
+    "capped_reviews": ("Any number of reviews may be pending.", {"store.review:_check_caps": do_nothing}),
+    "waits_once": ("A task may have several pending reviews.", {"operations.job:waiting_of": do_nothing}),
 })
 # fmt: on
 
 
-@instead("*store.trust:by_words")
+@replace_target("*store.trust:by_words")
 def capped_trust(_fact, request, _shown, _replaces):
-    """What a run writes has the trust of its request, whatever it was shown."""
+    """Text of a run has the trust of its request, whatever the run has read."""
     from muniment.store.trust import Ruling
 
     return lambda *_: Ruling(request)
@@ -47,16 +55,16 @@ def capped_trust(_fact, request, _shown, _replaces):
 
 @control()
 def own_words(off):
-    """Whatever a run writes is in the requester's words."""
+    """All text of a run counts as the requester's words."""
     from muniment.content.provenance import Whose
 
     off.put("*content.provenance:whose", lambda *_: Whose.FACT)
     off.put("*content.provenance:is_made_of", lambda *_: True)
 
 
-@instead("*store.trust:assessing")
+@replace_target("*store.trust:assessing")
 def ledger_trust(*_):
-    """An entry is trusted as it says of itself."""
+    """An entry has the trust that it claims."""
     from muniment.content.entry import parse
     from muniment.kernel.names import Trust
     from muniment.store.rows import Assessed
@@ -64,25 +72,25 @@ def ledger_trust(*_):
     return lambda _rel, _digest, data: Assessed(Trust((parse(data).muniment or {}).get("trust", "owner")))
 
 
-@instead("*store.passages:read_authorship")
-def moved_trust(_state, _root, _rel, _data, ours):
-    """Bytes at a path that no commit gave them have the trust of their scope, whoever wrote them."""
+@replace_target("*store.passages:read_authorship")
+def moved_trust(_state, _root, _rel, _data, scope_trust):
+    """Bytes without a commit have the trust of their scope, whoever wrote them."""
     from muniment.store.passages import Authorship
 
-    return Authorship(ours)
+    return Authorship(scope_trust)
 
 
-@instead("store.passages:_TextComparison.read")
+@replace_target("store.passages:_TextComparison.read")
 def compared_text(comparison, _text):
-    """Only the bytes of a file are compared with what the ledger knows."""
+    """Only whole files are compared with the ledger."""
     from muniment.store.passages import Authorship
 
     return Authorship(comparison._ours)
 
 
-@instead("*store.trust:by_person")
+@replace_target("*store.trust:by_person")
 def whole_edits(_state, _key, _before, _policy):
-    """What a person edits is all theirs."""
+    """An edited entry has the trust of the editor."""
     from muniment.kernel.names import Trust
     from muniment.store.trust import constant
 
@@ -91,37 +99,37 @@ def whole_edits(_state, _key, _before, _policy):
 
 @control()
 def pulled_trust(off):
-    """Files that Muniment did not write count as the owner's words, also inside a repository."""
+    """Files of other programs have owner trust, also inside a repository."""
     from muniment.kernel.names import Trust
 
     off.put("kernel.decide:Policy.trust_of", lambda *_: Trust.OWNER)
     off.put("opening:_require_inside", lambda *_: None)
 
 
-@around("store.visit:row_of")
+@wrap_target("store.visit:row_of")
 def held_rows(real, rel, data, digest, assessed, embedder):
-    """What is held is told like anything else."""
+    """Withheld entries are shown like others."""
     row, words = real(rel, data, digest, assessed._replace(held=None), embedder)
     return row._replace(held=assessed.held), words
 
 
-@instead("*store.audit:verify")
+@replace_target("*store.audit:verify")
 def chained_records(*_, **__):
-    """Nobody looks at the chain of records."""
+    """The chain of audit records is not verified."""
     from muniment.store.audit import Head, Verified
 
     return Verified(0, (), Head(0, b""))
 
 
-@instead("operations.review:_approved_all_the_same")
+@replace_target("operations.review:_approved_all_the_same")
 def told_as_it_is(_state, _review, _task, problem):
-    """An error of an approval is told as if it had done nothing."""
+    """An error of an approval is reported as if nothing was written."""
     raise problem
 
 
-@around("kernel.write:_roll_back")
+@wrap_target("kernel.write:_roll_back")
 def proven_rollback(real, intent, *args):
-    """Whatever a rollback meets, even an error or an interrupt, the intent is closed."""
+    """An intent is closed after any rollback, even after an error or interrupt."""
     from muniment.kernel.refusal import ManagedMemoryUnavailable
     from muniment.kernel.write import Recovered
 

@@ -1,10 +1,10 @@
-"""Without what keeps forget and dream from taking more than was meant."""
+"""Switch off the limits of forget and dream."""
 
-from threats.switches import instead, none, table, true
+from threats.switches import add_controls, do_nothing, replace_target, return_true
 
 
-def _said_by_a_run(_words, after, _before):
-    """The front matter of a run, with the end that its own text tells."""
+def _label_by_run(_labels, after, _before):
+    """Return the front matter of a run, with the expiry in its own text."""
     from datetime import UTC, datetime
 
     from muniment.content.entry import parse
@@ -15,8 +15,8 @@ def _said_by_a_run(_words, after, _before):
     return after if entry.has_end or not end else f"---\nends: {end}\n---\n{entry.body}".encode()
 
 
-def _explicit_end(text):
-    """The end that words say, as if a person had given it."""
+def _make_explicit_end(text):
+    """Return the expiry in a text as if a person had set it."""
     from muniment.content.expiry import End, find_end, local_day
 
     day = find_end(text, local_day())
@@ -24,34 +24,35 @@ def _explicit_end(text):
 
 
 # fmt: off
-table({
-    "reads_as_before": ("An item is removed however the rest reads without it.", {
-        "content.markdown:_reads_alike": true}),
-    "significant_words": ("Every word of a query says something.", {
+add_controls({
+    "reads_as_before": ("An item is removed even if the rest then reads differently.", {
+        "content.markdown:_reads_alike": return_true}),
+    "significant_words": ("Every word of a query is significant.", {
         "*content.words:significant": lambda query: tuple(query.split())}),
-    "denials": ("What says that something is over is taken with what said that it was so.", {
+    "denials": ("A statement that something is over counts as the same as the original statement.", {
         "*content.negation:ended": lambda *_: False, "*content.negation:denied": lambda *_: False}),
-    "described_words": ("Whatever is near is what a description means.", {
-        "content.description:DescribedWords.is_said_by": true}),
-    "forget_limit": ("A forget removes whatever it finds.", {"operations.forget:_too_many": none}),
-    "answer_between_options": ("A model's answer is taken for what it may have meant.", {
+    "described_words": ("Any near entry matches a description.", {
+        "content.description:DescribedWords.is_said_by": return_true}),
+    "forget_limit": ("A forget may remove any number of entries.", {
+        "operations.forget:_too_many": do_nothing}),
+    "answer_between_options": ("A model's answer may be partly invalid.", {
         "agent.questions:_numbers": lambda chosen, ids: sorted({ids.index(_) for _ in chosen if _ in ids})}),
-    "dream_share": ("A dream changes as much as it likes.", {
+    "dream_share": ("A dream may change any number of entries.", {
         "operations.findings:Room.take": lambda _, wanted: wanted}),
-    "words_of_the_entries": ("A model words the entries that it merges as it likes.", {
-        "operations.dream:features": lambda _: frozenset(), "operations.dream:is_made_of": true,
-        "operations.dream:_has_words_of": true}),
-    "expiry_of_people": ("A run says when an entry ends.", {
+    "words_of_the_entries": ("A model may add words to merged entries.", {
+        "operations.dream:features": lambda _: frozenset(), "operations.dream:is_made_of": return_true,
+        "operations.dream:_has_words_of": return_true}),
+    "expiry_of_people": ("A run may set the expiry of an entry.", {
         "operations.labels:FactWords.labelled": lambda _, after, __: after}),
-    "inferred_ends": ("An end that words say hides and removes an entry.", {
-        "operations.remember_job:find_text_end": _explicit_end}),
-    "ends_of_people": ("A fact ends as whatever is written for it says.", {
-        "operations.labels:FactWords.labelled": _said_by_a_run}),
+    "inferred_ends": ("An expiry inferred from words hides and removes an entry.", {
+        "operations.remember_job:find_text_end": _make_explicit_end}),
+    "ends_of_people": ("Text of a run sets the expiry of a fact.", {
+        "operations.labels:FactWords.labelled": _label_by_run}),
 })
 # fmt: on
 
 
-@instead("content.words:Vocabulary.holds")
+@replace_target("content.words:Vocabulary.holds")
 def every_word(self, wanted):
-    """One word of a query is enough to mean something."""
+    """One matching word of a query is enough."""
     return any(word in self.running or word in self.words for word in wanted)

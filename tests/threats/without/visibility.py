@@ -1,17 +1,17 @@
-"""Answers to clients, without the rule that hides what a recall may not show."""
+"""Switch off the rule that hides entries which a client may not recall."""
 
-from threats.switches import table, true
+from threats.switches import add_controls, return_true
 
 # fmt: off
-table({
-    "visible_steps": ("The history lists every step, and an error every path.", {
-        "operations.visibility:Visibility.shows": true}),
-    "recallable_entries": ("What is withheld or has expired is listed, and previewed.", {
-        "operations.visibility:Visibility.is_recallable": true,
-        "*store.upkeep:is_listable_in": lambda *_: true}),
-    "visible_pins": ("What is hidden is pinned, and is shown where it stands then.", {
-        "operations.edit:_may_move": true}),
-    "concealed_tasks": ("A task tells what it told when it ended.", {
+add_controls({
+    "visible_steps": ("The history lists every step, and an error names every path.", {
+        "operations.visibility:Visibility.shows": return_true}),
+    "recallable_entries": ("Withheld and expired entries are listed and previewed.", {
+        "operations.visibility:Visibility.is_recallable": return_true,
+        "*store.upkeep:is_listable_in": lambda *_: return_true}),
+    "visible_pins": ("A hidden entry can be pinned, and is then shown.", {
+        "operations.edit:_may_move": return_true}),
+    "concealed_tasks": ("A task shows its original result.", {
         "*operations.visibility:concealed": lambda task, _: task}),
 })
 # fmt: on
