@@ -102,8 +102,7 @@ class CaseRun:
 
     def assert_only_created(self):
         """Check that no existing file has other bytes, and that each new file has a requested name or one of
-        the
-        fact's words, numbered or not. A request for a path that leads out must end in an error.
+        the fact's words, numbered or not. A request for a path that leads out must end in an error.
         """
 
         def normalize(paths):

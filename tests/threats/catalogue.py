@@ -42,8 +42,7 @@ Asset = Literal[
 ]  # fmt: skip
 Kind = Literal["table", "property", "race", "process", "fault", "canary", "cost", "golden"]
 """How a proof works: a table of cases; hypothesis; a racing process; real processes; injected system errors;
-a
-secret that must not appear anywhere; a time limit; reviewed output.
+a secret that must not appear anywhere; a time limit; reviewed output.
 """
 
 _Line = Annotated[str, StringConstraints(min_length=1, pattern=r"^\S[^\n]*\S$")]

@@ -1,10 +1,9 @@
 """Red runs: a proof without its control must fail, or it proves nothing.
 
 With `pytest --red` every pair of test function and control becomes one item. It runs the items of the test
-with
-the control switched off until one of them fails in its call: then it passes. An earlier end by a fixture, a
-programming error, a lost worker or a timeout proves nothing, and fails the red run. With `--slow` all items
-run.
+with the control switched off until one of them fails in its call: then it passes. An earlier end by a
+fixture, a programming error, a lost worker or a timeout proves nothing, and fails the red run. With `--slow`
+all items run.
 """
 
 import signal
