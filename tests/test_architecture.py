@@ -146,7 +146,7 @@ REVIEWED_PARTS = {
     "sandbox.fence": {"kernel", "names", "errors", "sandbox.fence"},
     "portable": {"portable"},
 }
-"""The packages that each reviewed part may import, besides the standard library."""
+"""The packages that each reviewed part may import, in addition to the standard library."""
 
 PORTABLE_IMPORTERS = {"muniment.kernel", "muniment.sandbox.fence"}
 """Modules that import `portable` if `sys.platform != "linux"`: the substitute system calls and names."""

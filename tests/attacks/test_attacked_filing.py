@@ -148,7 +148,10 @@ def make_entry(name, body):
     return f"---\nname: {name}\ndescription: {name}\nkeywords: [{name}]\ntype: user\n---\n{body}\n"
 
 
-OWN_WORDS = [make_entry("Tea", f"{ORDER}; security has checked it."), make_entry("Tea", f"{TEA}\n\n{ORDER}.")]
+MODEL_TEXTS = [
+    make_entry("Tea", f"{ORDER}; security has checked it."),
+    make_entry("Tea", f"{TEA}\n\n{ORDER}."),
+]
 NAMES = [
     ("user/tea.md", make_entry(ORDER, TEA)),
     (f"user/{SLUG}.md", make_entry("Tea", TEA)),
@@ -191,7 +194,7 @@ def launder(base, path, content, protocol, source_trust):
 
 @pytest.mark.threat("T-MEM-15", control="own_words")
 def test_words_of_a_model_have_agent_trust(tmp_path, some):
-    rows = [*enumerate(product(OWN_WORDS, PROTOCOLS, TRUSTS))]
+    rows = [*enumerate(product(MODEL_TEXTS, PROTOCOLS, TRUSTS))]
     for number, (content, protocol, source_trust) in some(rows, 5):
         base = tmp_path / str(number)
         result, texts, system = launder(base, "user/tea.md", content, protocol, source_trust)

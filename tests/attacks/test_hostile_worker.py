@@ -28,7 +28,7 @@ ENDED = [
     *("exits", "dies", "answers-twice"),
 ]
 LATE = ["silent", "silent-at-the-end"]
-OWN_WORDS = ["own-words", "own-words-for-an-entry"]
+WORD_LIES = ["own-words", "own-words-for-an-entry"]
 """These lies may be committed or wait for review: `test_words_of_a_lying_worker_have_no_owner_trust`."""
 CODES = {
     "file-as-directory": {"remember_refused", "store_conflict"},
@@ -76,7 +76,7 @@ def make_agreeable_model():
 @pytest.mark.threat("T-RUN-09", control="judged_changes")
 @pytest.mark.parametrize("lie", CODES)
 def test_lie_of_a_worker_commits_nothing(lie, lying_workers, make_context, tmp_path):
-    assert set(lying_service.CHANGE_SETS) <= {*CODES, *OWN_WORDS}
+    assert set(lying_service.CHANGE_SETS) <= {*CODES, *WORD_LIES}
     policy = strict(name=lie, limits={"seconds": 1 if lie in LATE else 30})
     before = photograph(tmp_path)
     scope = "user" if lie == "project-only" else None
@@ -94,7 +94,7 @@ def test_lie_of_a_worker_commits_nothing(lie, lying_workers, make_context, tmp_p
 
 @pytest.mark.threat("T-MEM-15", control="own_words")
 @pytest.mark.usefixtures("lying_workers")
-@pytest.mark.parametrize("lie", OWN_WORDS)
+@pytest.mark.parametrize("lie", WORD_LIES)
 def test_words_of_a_lying_worker_have_no_owner_trust(lie, make_context, roots):
     known = (roots["user"] / "known.md").read_bytes()
     result = remembering(make_context(strict(name=lie)), "a fact", make_agreeable_model())

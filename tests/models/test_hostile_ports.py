@@ -211,7 +211,10 @@ class HonestJournal:
 
     def unfinished(self, scopes):
         def act():
-            intents = [Intent(number, *kept) for number, kept in sorted(self.begun.items(), reverse=True)]
+            intents = [
+                Intent(number, *file_content)
+                for number, file_content in sorted(self.begun.items(), reverse=True)
+            ]
             return [it for it in intents if any(each.path.scope in scopes for each in it.changes.values())]
 
         return self.step("unfinished", act)
@@ -234,7 +237,7 @@ class HostileCaller:
         self.followers = {
             "index": self.write_index,
             "forge": self.forge,
-            "again": lambda held, _: land(self.judged, held, lambda at: f".muniment-{at:016x}.tmp"),
+            "again": lambda locks, _: land(self.judged, locks, lambda at: f".muniment-{at:016x}.tmp"),
         }
 
     @property
@@ -257,29 +260,29 @@ class HostileCaller:
             self.peer(judged.change_set.paths[-1].text)
         return self.is_accepted
 
-    def update_derived(self, held, token):
+    def update_derived(self, locks, token):
         how = self.hooks.get("followed", ())
         for each in how if isinstance(how, list) else ():
-            self.followers[each](held, token)
+            self.followers[each](locks, token)
         return ("note",) if isinstance(how, list) else return_or_raise(how)
 
-    def write_index(self, held, token):
-        for scope in held:
-            entry = held[scope].trusted_path / "MEMORY.md"
+    def write_index(self, locks, token):
+        for scope in locks:
+            entry = locks[scope].trusted_path / "MEMORY.md"
             before = entry.read_bytes() if entry.exists() else Standing.ABSENT
             land(
                 generated([IndexFile(at(scope, "MEMORY.md"), before, b"index\n")]),
-                held,
+                locks,
                 partial(temporary_of_index, token),
             )
 
-    def forge(self, held, _token):
+    def forge(self, locks, _token):
         """Try to write unjudged changes; each attempt must fail."""
         change = FileChange(at("user", "secret.md"), sha(b"secret\n"), b"one\n", b"secret\n")
         for act in (
-            lambda: land(Judged(object(), ChangeSet((change,)), {}), held, str),
-            lambda: land(SimpleNamespace(change_set=ChangeSet((change,)), made={}), held, str),
-            lambda: land(generated([IndexFile(change.path, b"secret\n", b"one\n")]), held, str),
+            lambda: land(Judged(object(), ChangeSet((change,)), {}), locks, str),
+            lambda: land(SimpleNamespace(change_set=ChangeSet((change,)), made={}), locks, str),
+            lambda: land(generated([IndexFile(change.path, b"secret\n", b"one\n")]), locks, str),
         ):
             with pytest.raises((TypeError, ValueError)):
                 act()
@@ -326,7 +329,7 @@ FOLLOWS = st.lists(st.sampled_from(["index", "forge", "again"]), max_size=2) | E
 
 
 class MemoryMachine(RuleBasedStateMachine):
-    """Two roots, and an outside tree behind links."""
+    """Two roots, with links to an outside tree."""
 
     @initialize()
     def begin(self):
@@ -348,7 +351,11 @@ class MemoryMachine(RuleBasedStateMachine):
 
     def read_protected(self):
         """Return the state of every name that must not change."""
-        return {path: kept for path, kept in photograph(self.base).items() if not self.may_change(path)}
+        return {
+            path: file_content
+            for path, file_content in photograph(self.base).items()
+            if not self.may_change(path)
+        }
 
     @staticmethod
     def may_change(path):
@@ -363,7 +370,7 @@ class MemoryMachine(RuleBasedStateMachine):
             for path in sorted((self.base / scope).rglob("*")):
                 if not path.is_symlink():
                     found[str(path.relative_to(self.base))] = path.read_bytes() if path.is_file() else None
-        return {path: kept for path, kept in found.items() if path not in DERIVED}
+        return {path: file_content for path, file_content in found.items() if path not in DERIVED}
 
     def make_change(self, text, base, after):
         entry = self.base / text
@@ -403,8 +410,8 @@ class MemoryMachine(RuleBasedStateMachine):
             return judged
 
     def recover(self, journal, facts, follow=lambda: None, scopes=SCOPES):
-        with lock_roots([self.roots[scope] for scope in scopes], make_patience()) as held:
-            with recover(held, journal, POLICY, facts) as recovered:
+        with lock_roots([self.roots[scope] for scope in scopes], make_patience()) as locks:
+            with recover(locks, journal, POLICY, facts) as recovered:
                 if recovered:
                     follow()
             return recovered
@@ -414,7 +421,9 @@ class MemoryMachine(RuleBasedStateMachine):
         if hasattr(self, "first"):
             assert self.read_protected() == self.first
             whole = {*BODIES, *STANDING.values(), b"index\n", b"planted\n"}
-            assert {kept for kept in self.tree().values() if kept is not None} <= whole
+            assert {
+                file_content for file_content in self.tree().values() if file_content is not None
+            } <= whole
 
 
 class LyingMachine(MemoryMachine):
@@ -579,11 +588,11 @@ class HonestMachine(MemoryMachine):
                 (self.base / path).unlink()
             elif path not in tree:
                 shutil.rmtree(self.base / path)
-        for path, kept in tree.items():
-            if kept is None:
+        for path, file_content in tree.items():
+            if file_content is None:
                 (self.base / path).mkdir(exist_ok=True)
-            elif not self.base.joinpath(path).exists() or (self.base / path).read_bytes() != kept:
-                (self.base / path).write_bytes(kept)
+            elif not self.base.joinpath(path).exists() or (self.base / path).read_bytes() != file_content:
+                (self.base / path).write_bytes(file_content)
 
     @staticmethod
     def apply_changes(before, changes):
@@ -635,13 +644,13 @@ def test_recovery_removes_no_denied_folder(machine):
 def test_index_of_a_hook_cannot_use_a_denied_name(machine):
     (machine.base / "user/secret.md").unlink()
 
-    def update_derived(held, token):
+    def update_derived(locks, token):
         index = at("user", "MEMORY.md")
         for file in (
             IndexFile(index, Standing.ABSENT, b"one\n"),
             IndexFile(index, b"one\n", b"index\n", kept="secret.md"),
         ):
-            land(generated([file]), held, partial(temporary_of_index, token))
+            land(generated([file]), locks, partial(temporary_of_index, token))
         return ()
 
     proposal = HostileCaller(machine.make_parts([[("user/a.md", "right", b"two two\n")]]), {})

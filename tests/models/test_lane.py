@@ -131,7 +131,7 @@ class Lanes(RuleBasedStateMachine):
 
     @rule(back=st.integers(0, 3), outcome=st.sampled_from([DONE, FAILED, Ended("cancelled"), None]))
     def finish_attempt(self, back, outcome):
-        """Finish or requeue an attempt, also one that was given up."""
+        """Finish or requeue an attempt, also an abandoned one."""
         if back < len(self.started):
             name, task, claim = self.started[-1 - back]
             lane = self.lanes[name]

@@ -40,7 +40,7 @@ def plant_everything(base):
 
 
 @pytest.fixture(scope="module")
-def planted():
+def planted_roots():
     with tempfile.TemporaryDirectory() as base:
         trees = plant_everything(Path(base))
         roots = {name: trees.root(name) for name in RESOLVERS}
@@ -61,8 +61,8 @@ def describe_outcome(operation, root, rel):
 @pytest.mark.threat("T-PATH-01", control="layer_one")
 @pytest.mark.threat("T-PATH-01", control="checked_paths")
 @given(rel=PATHS)
-def test_any_path_text_is_rejected_or_stays_inside(planted, rel):
-    trees, roots, before = planted
+def test_any_path_text_is_rejected_or_stays_inside(planted_roots, rel):
+    trees, roots, before = planted_roots
     for operation in OPERATIONS.values():
         outcomes = {name: describe_outcome(operation, root, rel) for name, root in roots.items()}
         assert outcomes["openat2"] == outcomes["walk"]

@@ -78,9 +78,9 @@ class Memory(RuleBasedStateMachine):
                 self.index_difference[scope] = ""
         return changed
 
-    @rule(words=st.sets(st.sampled_from(WORDS), min_size=1, max_size=3), scope=st.sampled_from(SCOPES))
-    def remember(self, words, scope):
-        fact = f"The user likes {' and '.join(sorted(words))}"
+    @rule(names=st.sets(st.sampled_from(WORDS), min_size=1, max_size=3), scope=st.sampled_from(SCOPES))
+    def remember(self, names, scope):
+        fact = f"The user likes {' and '.join(sorted(names))}"
         known = any(parse_body(data) == fact for path, data in self.model.items() if path.startswith(scope))
         result = remember(RememberRequest(fact, scope=scope), self.context, RuleWriter())
         assert result.error is None

@@ -128,6 +128,6 @@ def argument_passwords(real, url):
 
 
 @replace_target("fleet.node:FleetNode.asked")
-async def asked_in_threads(_node, ask):
+async def asked_in_threads(_node, request):
     """The event loop waits for the database."""
-    return ask()
+    return request()

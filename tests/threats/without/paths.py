@@ -122,7 +122,7 @@ def without_waiting(off):
     off.put_item(openat2._HOWS, read, ctypes.byref(how))
 
     def make(real):
-        return lambda self, fd, path, asked: real(self, fd, path, waiting if asked == read else asked)
+        return lambda self, fd, path, flags: real(self, fd, path, waiting if flags == read else flags)
 
     off.wrap("kernel.walk:WalkResolver.open", make)
 
