@@ -186,7 +186,7 @@ def test_mcp_over_http_lists_nothing_hidden(hidden, trust):
     assert set(find_words(join_text(answers))) <= {"denied"}, "only the policy of the other process denies it"
 
 
-def test_mcp_history_of_the_owner_lists_what_was_hidden(library):
+def test_mcp_history_of_the_owner_lists_hidden_entries(library):
     result = with_client(
         lambda: server_of(library, "owner"), "legacy", lambda client: client.call_tool("history", {})
     )
@@ -324,7 +324,7 @@ def test_http_entries_show_nothing_hidden(hidden, trust):
     assert set(find_words(text)) <= {"denied"}
 
 
-def test_http_entries_show_the_owner_what_is_withheld(hidden):
+def test_http_entries_show_withheld_ones_to_the_owner(hidden):
     daemon = hidden.daemon
     entries = {each["path"]: each for each in daemon.get(f"{BASE}/entries").json()["entries"]}
     withheld = daemon.get(f"{BASE}/entry?path={hidden.paths['withheld']}").json()
@@ -384,7 +384,7 @@ def test_adapters_list_nothing_hidden(library, trust):
     assert find_words(join_text(answers)) == []
 
 
-def test_agent_cannot_forget_what_it_is_not_shown(hidden, library):
+def test_agent_cannot_forget_hidden_entries(hidden, library):
     path = hidden.paths["expired"]
     done = library.try_forget(ForgetRequest(path, trust=Trust.AGENT))
     assert (done.removed_entries, done.kept) == ((), ())
@@ -430,7 +430,7 @@ def denying_daemon(tmp_path_factory):
 
 
 @pytest.mark.threat("T-LEAK-18", control="visible_pins")
-def test_pin_over_http_misses_what_is_hidden(denying_daemon):
+def test_pin_over_http_reports_hidden_entries_as_missing(denying_daemon):
     missing = denying_daemon.post(f"{BASE}/pin", {"path": "user/no.md"})
     assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
     for path in UNKNOWN:
@@ -441,7 +441,7 @@ def test_pin_over_http_misses_what_is_hidden(denying_daemon):
 
 
 @pytest.mark.threat("T-LEAK-18", control="visible_pins")
-def test_pin_over_mcp_misses_what_is_hidden(denying_daemon):
+def test_pin_over_mcp_reports_hidden_entries_as_missing(denying_daemon):
     async def body(client):
         answers = {}
         for path in ("user/no.md", *UNKNOWN):
@@ -456,7 +456,7 @@ def test_pin_over_mcp_misses_what_is_hidden(denying_daemon):
 
 
 @pytest.mark.threat("T-LEAK-18", control="visible_pins")
-def test_pin_in_the_library_misses_what_the_policy_hides(denying_daemon):
+def test_pin_in_the_library_reports_denied_entries_missing(denying_daemon):
     where = {"home": denying_daemon.home, "policy": denying_daemon.base / "policy.toml", "in_process": True}
     with muniment.open(denying_daemon.work, **where) as opened:
         for path in (SECRET, PINNED):

@@ -447,7 +447,7 @@ deny = [{ id = "kept", verbs = ["%s"], paths = ["/user/n.md"], why = "tests" }]
 """
 
 
-@pytest.mark.threat("T-RUN-15", control="verb_taken_back")
+@pytest.mark.threat("T-RUN-15", control="rollback_verbs")
 @pytest.mark.parametrize(
     ("before", "after", "verbs", "denied"),
     [

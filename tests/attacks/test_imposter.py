@@ -47,7 +47,7 @@ def check_no_fact_is_sent(shell, url, token, match=None):
         client.remember(SECRET)
 
 
-@pytest.mark.threat("T-API-07", control="greetings")
+@pytest.mark.threat("T-API-07", control="server_proofs")
 def test_imposter_on_the_port_receives_no_token_or_fact(shell, tmp_path):
     state = tmp_path / "home" / "state"
     state.mkdir(parents=True)

@@ -97,7 +97,7 @@ def test_path_of_an_escape_is_logged_by_shape_and_digest(context, caplog, some):
     assert (one, one[-16:] == two[-16:]) == (repeated, False)
 
 
-@pytest.mark.threat("T-LOG-03", control="reasons_of_ours")
+@pytest.mark.threat("T-LOG-03", control="own_messages")
 def test_denial_does_not_repeat_the_path(context):
     paths = ("user/pinned/{}.md", "user/.{}.md", "project/x/../../user/{}/a", "/etc/{}")
     secret = "ghp_" + "a1B2c3D4e5F6g7H8" * 2 + "XyZ9"

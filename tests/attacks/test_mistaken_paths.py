@@ -214,7 +214,7 @@ def select_rows(request):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_mistaken_path_of_a_model_stores_what_rules_store(tmp_path, select_rows, protocol):
+def test_mistaken_path_of_a_model_falls_back_to_rules(tmp_path, select_rows, protocol):
     rows = select_rows(TYPOS, protocol, step=12)
     with made(tmp_path / "model", on_model_failure="rules") as context, made(tmp_path / "rules") as alone:
         for number, path in rows:
@@ -229,7 +229,7 @@ def test_mistaken_path_of_a_model_stores_what_rules_store(tmp_path, select_rows,
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_unusable_answer_of_a_model_stores_what_rules_store(tmp_path, select_rows, protocol):
+def test_unusable_answer_of_a_model_falls_back_to_rules(tmp_path, select_rows, protocol):
     rows = select_rows(UNUSABLE.items(), protocol)
     with made(tmp_path / "model", on_model_failure="rules") as context, made(tmp_path / "rules") as alone:
         for number, (name, first) in rows:
@@ -353,7 +353,7 @@ def test_model_that_sees_its_escape_still_fails(tmp_path):
         assert done(remembering(context, FACT, model)).decided_by == "scripted"
 
 
-def test_failure_of_a_model_is_named_with_the_way_out(tmp_path):
+def test_model_failure_note_names_the_error_and_a_fix(tmp_path):
     model = ScriptedModel([calls(write_call("user/shed")), say("Saved.")])
     with made(tmp_path, on_model_failure="rules") as context:
         (note,) = done(remembering(context, FACT, model)).notes

@@ -104,7 +104,7 @@ def test_allowed_instructions_are_listed_by_path_and_label(run_poisoned, combine
 # -- single guarantees, each of which fails without its control
 
 
-@pytest.mark.threat("T-LEAK-01", control="held_files")
+@pytest.mark.threat("T-LEAK-01", control="withheld_files")
 def test_planted_secret_is_not_stored_or_spread(run_poisoned):
     assert {one.ended for one in run_poisoned("honest", "secret-bearing", step=5, planted=True)} == {
         "completed"
@@ -113,7 +113,7 @@ def test_planted_secret_is_not_stored_or_spread(run_poisoned):
         run_poisoned("adaptive", "secret-bearing", planted=planted, shift=number)
 
 
-@pytest.mark.threat("T-MEM-01", control="held_rows")
+@pytest.mark.threat("T-MEM-01", control="withheld_rows")
 def test_withheld_text_is_in_no_index_and_no_row(run_poisoned):
     kinds = ("override", "role-markup", "evasion")
     results = [one for kind in kinds for one in run_poisoned("honest", kind, planted=True)]
@@ -134,7 +134,7 @@ def test_most_texts_from_an_agent_wait_for_review(tmp_path, some):
     assert set(ended) <= {"pending_review", "remember_refused", "completed"}
 
 
-@pytest.mark.threat("T-MEM-01", control="held_files")
+@pytest.mark.threat("T-MEM-01", control="withheld_files")
 def test_project_files_that_address_a_model_are_withheld(tmp_path):
     numbers = [*KINDS["override"], *KINDS["role-markup"], *KINDS["tool-call"], *KINDS["secret-bearing"]]
     with memory(tmp_path) as opened:

@@ -49,15 +49,15 @@ def test_protocol_violation_ends_the_worker(zygote):
         ask(worker, "echo", b"x", max_body=0)
 
 
-@pytest.mark.threat("T-RUN-10", control="asked_once")
+@pytest.mark.threat("T-RUN-10", control="single_answers")
 def test_early_answer_is_rejected(worker):
     assert ask(worker, "flood", frame(b'{"n":1}') + frame(b'{"n":2}'))[0] == {"n": 1}
     raised(WorkerLost, ask, worker, "echo", match="was not requested")
     assert check_over(worker)
 
 
-@pytest.mark.threat("T-RUN-02", control="patience")
-@pytest.mark.threat("T-RUN-10", control="patience")
+@pytest.mark.threat("T-RUN-02", control="deadlines")
+@pytest.mark.threat("T-RUN-10", control="deadlines")
 def test_stalling_worker_is_killed_at_the_deadline(zygote):
     drip = frame(b'{"a":"' + b"x" * 10_000 + b'"}')
     for do, body in (("hang", b""), ("spin", b""), ("drip", drip), ("signal", b"")):

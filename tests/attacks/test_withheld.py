@@ -24,7 +24,7 @@ NAMES = [name for name, case in CASES.items() if os.geteuid() == 0 or not case.n
 
 
 @pytest.mark.sweep(2)
-@pytest.mark.threat("T-FENCE-08", control="tried_layers")
+@pytest.mark.threat("T-FENCE-08", control="tested_layers")
 @pytest.mark.threat("T-FENCE-08", control="reported_layers")
 @pytest.mark.parametrize("name", NAMES)
 def test_withheld_layer_is_reported_and_not_claimed(name, tmp_path, monkeypatch):

@@ -35,7 +35,7 @@ add_controls({
         "kernel.write:check_landable": do_nothing}),
     "plain_names": ("A name may be an instance of a class that changes its value later.", {
         "*kernel.root:leaf": lambda name: name.encode("utf-8", "surrogateescape")}),
-    "verb_taken_back": ("Recovery checks whether any write is allowed at a path.", {
+    "rollback_verbs": ("Recovery checks whether any write is allowed at a path.", {
         "kernel.write:_may_return": may_restore_by_any_verb}),
     "own_changes": ("The judged change objects are the ones of the caller.", {
         "kernel.change:replace": return_argument}),

@@ -24,7 +24,7 @@ def _remove_layers(names, off):
 
 # fmt: off
 add_controls({
-    "tried_layers": ("A layer counts as applied if the kernel reported no error.", {
+    "tested_layers": ("A layer counts as applied if the kernel reported no error.", {
         "sandbox.fence.layers:_expect": do_nothing}),
     "landlock": ("Workers report Landlock without applying it.", partial(_remove_layers, "landlock")),
     "seccomp": ("Workers report a system call filter without applying it.",

@@ -48,7 +48,7 @@ add_controls({
         "*content.admission:stopped_by": do_nothing}),
     "shapes_of_paths": ("A path that a model requested is logged unchanged.", {
         "*store.audit:described": lambda requested, *_: requested}),
-    "reasons_of_ours": ("An error repeats the denial text for the model.", {
+    "own_messages": ("An error repeats the denial text for the model.", {
         "operations.remember:_reason": lambda outcome: outcome.text}),
     "typed_secrets": ("Passwords, PINs, cards and accounts of people are not detected.", {
         "*content.typed_secrets:typed": lambda *_, **__: iter(())}),

@@ -94,7 +94,7 @@ def named_collector(off):
 
 
 @control()
-def greetings(off):
+def server_proofs(off):
     """A client sends its token to any server."""
 
     async def skip_proof(stream, _where):

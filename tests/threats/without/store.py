@@ -26,7 +26,7 @@ add_controls({
         "kernel._directory:Directory._require": do_nothing,
         "kernel.commit:settle": lambda parts, _: (tuple(parts), ())}),
     "kept_records": ("No audit record is written.", {"*store.audit:append": do_nothing}),
-    "held_files": ("Files of other authors are not checked.", {"store.trust:held_for": do_nothing}),
+    "withheld_files": ("Files of other authors are not checked.", {"store.trust:held_for": do_nothing}),
     "low_labels": ("The index shows labels of entries of any trust.", {
         "store.index:_label": lambda row: "held" if row.held else ""}),
     "bound_approvals": ("An approval applies to any content of the review.", {
@@ -107,7 +107,7 @@ def pulled_trust(off):
 
 
 @wrap_target("store.visit:row_of")
-def held_rows(real, rel, data, digest, assessed, embedder):
+def withheld_rows(real, rel, data, digest, assessed, embedder):
     """Withheld entries are shown like others."""
     row, words = real(rel, data, digest, assessed._replace(held=None), embedder)
     return row._replace(held=assessed.held), words

@@ -31,7 +31,7 @@ def _start(off, without=frozenset(), **changed):
 add_controls({
     "killed_workers": ("A worker that broke its connection is not killed.", {
         "sandbox.fence.pool:Worker.kill": do_nothing, "sandbox.fence.pool:END_SECONDS": 0.2}),
-    "asked_once": ("An unexpected answer counts as the next one.", {
+    "single_answers": ("An unexpected answer counts as the next one.", {
         "sandbox.fence.pool:Worker._check_silent": do_nothing}),
     "required_enforcement": ("A run starts without the confinement that its policy requires.", {
         "kernel.names:Enforcement.satisfies": return_true}),
@@ -94,7 +94,7 @@ def strict_headers(data):
 
 
 @replace_target("kernel.cancel:Patience.wait", hangs_after=2)
-def patience(_self, fd, mask, alive=None):  # noqa: ARG001  ignored on purpose
+def deadlines(_self, fd, mask, alive=None):  # noqa: ARG001  ignored on purpose
     """A wait has no deadline."""
     import select
 
