@@ -404,7 +404,7 @@ def test_setup_writes_nothing_without_consent(run, write_tool_files, home, monke
 
 
 @pytest.mark.threat("T-LEAK-17", control="own_lines")
-@pytest.mark.threat("T-LEAK-17", control="kept_privately")
+@pytest.mark.threat("T-LEAK-17", control="private_backups")
 @pytest.mark.parametrize("tool", TOOLS)
 def test_setup_never_shows_secrets_and_keeps_copies_private(run, write_tool_files, home, tool):
     before = write_tool_files(tool, mode=0o644)

@@ -7,7 +7,7 @@ from threats.switches import add_controls, control, do_nothing
 
 # fmt: off
 add_controls({
-    "kernel_asked": ("The broker trusts the worker's report about its own fence.", {
+    "kernel_evidence": ("The broker trusts the worker's report about its own fence.", {
         "sandbox.fence.evidence:_WITNESSED": {}, "sandbox.fence.evidence:_FILTERS": "unused"}),
 })
 # fmt: on
@@ -19,7 +19,7 @@ def _remove_layers(names, off):
 
     for name in names.split():
         off.put_item(layers.STEPS, Layer(name), lambda _grounds: None)
-    off.disable("kernel_asked")
+    off.disable("kernel_evidence")
 
 
 # fmt: off
@@ -42,7 +42,7 @@ def reported_layers(off):
     """A worker does not report missing layers."""
 
     off.wrap("sandbox.fence.layers:put_up", lambda real: lambda roots: real(roots) and {})
-    off.disable("kernel_asked")
+    off.disable("kernel_evidence")
 
 
 @control()

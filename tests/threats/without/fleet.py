@@ -46,7 +46,7 @@ add_controls({
         ("security_invoker = true", "security_invoker = false"))),
     "owners_functions": ("Any role may call a function of the owner on its own table.", _replace_sql(
         ("REVOKE EXECUTE ON FUNCTION follow_token() FROM PUBLIC;", ""))),
-    "whose_door": ("Any token opens some home.", _replace_sql(
+    "token_homes": ("Any token opens some home.", _replace_sql(
         ("FROM door WHERE digest = sent", "FROM door ORDER BY digest = sent LIMIT 1"))),
     "home_lock": ("Transactions of a home run concurrently.", {
         "fleet.postgres:_BEGIN": f"{_READ_COMMITTED}; {_SET_HOME}; SELECT epoch FROM home"}),
@@ -65,7 +65,7 @@ add_controls({
     "served_homes": ("Requests are served by the node instead of a home.", {
         "fleet.node:FleetNode.of": lambda self, _: self}),
     "fleet_keys": ("A node may have any key.", {"fleet.schema:_require_key": do_nothing}),
-    "seeing_roles": ("The rights of a node's role are not checked.", {
+    "role_rights": ("The rights of a node's role are not checked.", {
         "fleet.schema:_check_role": do_nothing}),
     "known_tables": ("A node serves from tables of any version.", {
         "fleet.schema:_check_version": do_nothing}),
@@ -128,6 +128,6 @@ def argument_passwords(real, url):
 
 
 @replace_target("fleet.node:FleetNode.asked")
-async def asked_in_threads(_node, request):
+async def threaded_queries(_node, request):
     """The event loop waits for the database."""
     return request()

@@ -8,7 +8,7 @@ add_controls({
         "*server.page.door:PAGE_HEADERS": ()}),
     "digests_alone": ("The server stores codes and cookies in plain text.", {
         "server.page.door:digest": lambda data: data}),
-    "held_ports": ("Another program may listen on the page's port at the other loopback address.", {
+    "reserved_ports": ("Another program may listen on the page's port at the other loopback address.", {
         "server.page.door:_held_beside": return_empty}),
     "owners_alone": ("Every token has the rights of the owner's token.", {
         "server.tokens:Principal.is_owner": True}),
@@ -38,7 +38,7 @@ def codes_once(real, self, code):
 
 
 @wrap_target("=starlette.responses:Response.set_cookie")
-def kept_cookies(real, self, name, value, **_):
+def protected_cookies(real, self, name, value, **_):
     """Scripts can read the cookie, and other sites can send it."""
     real(self, name, value, domain="localhost")
 

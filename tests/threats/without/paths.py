@@ -34,7 +34,7 @@ add_controls({
         "kernel.root:Root.way": lambda _, path: os.fsencode(path.rel) or b"."}),
     "roots_apart": ("Roots may be nested, and contain protected files.", {
         "kernel.binding:_require_apart": do_nothing}),
-    "roots_ours": ("Any user may own a root or write to it.", {
+    "private_roots": ("Any user may own a root or write to it.", {
         "kernel.binding:_require_ours": do_nothing}),
 })
 # fmt: on
@@ -178,7 +178,7 @@ def roots_at_home(off):
         )
 
     off.wrap("*settings:default_roots", make)
-    off.disable("roots_ours", "roots_apart")
+    off.disable("private_roots", "roots_apart")
 
 
 @control()

@@ -56,8 +56,8 @@ add_controls({
         "policy.pattern:_too_costly": do_nothing}),
     "meets": ("An extended policy does not limit its child.", {
         "*policy.tables:meet": return_argument}),
-    "locks_held": ("A policy may differ from its lock file.", {"policy.family:_require_locked": do_nothing}),
-    "signatures_asked": ("A policy needs no signature.", {
+    "locked_policies": ("A policy may differ from its lock file.", {"policy.family:_require_locked": do_nothing}),
+    "required_signatures": ("A policy needs no signature.", {
         "policy.signatures:verify_policy": lambda *_: "anybody"}),
     "policies_outside": ("A root may contain the files of its policy.", {
         "policy.ownership:require_outside": do_nothing}),
@@ -137,14 +137,14 @@ def mapped_tools(off):
 
 
 @wrap_target("policy.family:read_text")
-def asked_of_the_descriptor(real, path):
+def descriptor_folders(real, path):
     """The folder of a policy is resolved by name after the file was read."""
     read = real(path)
     return None if read is None else read._replace(folder=Path(os.path.realpath(path)).parent)
 
 
 @control()
-def links_that_lead_nowhere(off):
+def dangling_links(off):
     """A dangling link counts as a missing file."""
 
     def make(real):

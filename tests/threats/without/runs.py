@@ -17,9 +17,9 @@ add_controls({
         "operations.remember:find_escape": do_nothing}),
     "kept_statements": ("A model may drop statements of an entry.", {
         "operations.labels:FactWords.drops": lambda *_: False}),
-    "change_is_said": ("A fact may replace any entry on the same subject.", {
+    "stated_changes": ("A fact may replace any entry on the same subject.", {
         "operations.remember:supersedes": return_true, "operations.labels:supersedes": return_true}),
-    "fact_is_held": ("Any text of a model counts as the fact.", {
+    "contained_facts": ("Any text of a model counts as the fact.", {
         "operations.remember_job:holds": return_true}),
     "known_tools": ("Any name is a tool.", {
         "*sandbox.tools.calls:check_tool": lambda tool: tool if isinstance(tool, str) else "ls"}),

@@ -17,7 +17,7 @@ add_controls({
 
 
 @wrap_target("integrations.coding_tools.files:placing")
-def kept_privately(real, path, name):
+def private_backups(real, path, name):
     """The backup of a settings file is readable by all users."""
     return real(path, name, 0o644)
 

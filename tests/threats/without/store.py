@@ -33,14 +33,14 @@ add_controls({
         "store.review:Pending.digest": lambda *_: ANY}),
     "marked_lines": ("The text of a review is shown unmarked.", {
         "store.review:_diff": lambda _before, after: after}),
-    "held_text": ("Text of other authors passes no gate.", {"*content.admission:held_for": do_nothing}),
+    "withheld_text": ("Text of other authors passes no gate.", {"*content.admission:held_for": do_nothing}),
     "overlaps": ("An undo ignores later changes of its files.", {
         "operations.review:_is_as_left": return_true,
         "kernel.commit:settle": lambda parts, _: (tuple(parts), ())}),
     "one_review_a_task": ("Every proposal of a task is a separate review.", {
         "store.review:_is_repeated": lambda *_: False}),
     "capped_reviews": ("Any number of reviews may be pending.", {"store.review:_check_caps": do_nothing}),
-    "waits_once": ("A task may have several pending reviews.", {"operations.job:waiting_of": do_nothing}),
+    "single_reviews": ("A task may have several pending reviews.", {"operations.job:waiting_of": do_nothing}),
 })
 # fmt: on
 
@@ -122,7 +122,7 @@ def chained_records(*_, **__):
 
 
 @replace_target("operations.review:_approved_all_the_same")
-def told_as_it_is(_state, _review, _task, problem):
+def approval_errors(_state, _review, _task, problem):
     """An error of an approval is reported as if nothing was written."""
     raise problem
 

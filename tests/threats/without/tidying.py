@@ -25,7 +25,7 @@ def _make_explicit_end(text):
 
 # fmt: off
 add_controls({
-    "reads_as_before": ("An item is removed even if the rest then reads differently.", {
+    "unchanged_rest": ("An item is removed even if the rest then reads differently.", {
         "content.markdown:_reads_alike": return_true}),
     "significant_words": ("Every word of a query is significant.", {
         "*content.words:significant": lambda query: tuple(query.split())}),

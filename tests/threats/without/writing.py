@@ -51,7 +51,7 @@ add_controls({
         "kernel.commit:settle": accept_all}),
     "judged_changes": ("The broker does not check a change set against its policy.", {
         "kernel.commit:judge": judge_nothing}),
-    "taken_back": ("Files written before a failure stay.", {
+    "rolled_back_files": ("Files written before a failure stay.", {
         "kernel.land:_undo": do_nothing, "kernel.write:_roll_back": roll_back_nothing}),
 })
 # fmt: on
